@@ -1,0 +1,225 @@
+"""The cells that the labels form: which are empty, which samples are aligned, what the paper's ρ is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bise.errors import BadInput, BiseWarning
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cells:
+    """Labels y [N] and b [N, K], and all that follows from them alone."""
+
+    y: Tensor
+    b: Tensor
+    classes: int
+    bias_classes: tuple[int, ...]
+    aligned_bias: Tensor
+    """[K, classes]: the aligned b of each y, −1 where y has no sample."""
+    alignment_given: bool
+    groups: str
+
+    @staticmethod
+    def of(
+        y: Tensor,
+        b: Tensor,
+        *,
+        classes: int | None = None,
+        bias_classes: Sequence[int] | None = None,
+        aligned: Mapping[int, Any] | Sequence[Any] | None = None,
+        groups: str = "cells",
+    ) -> Cells:
+        """Check the labels and find the aligned bias of each target, by mapping or by largest P(b|y) / P(b)."""
+        b = b.unsqueeze(1) if b.dim() == 1 else b
+        if y.numel() == 0:
+            raise BadInput("the data set is empty; it needs at least two classes with samples")
+        if b.dim() != 2 or len(b) != len(y):
+            raise BadInput(f"b has shape {tuple(b.shape)} for {len(y)} samples; give [N] or [N, biases]")
+        classes = _count(y, classes, "y", "classes")
+        given = list(bias_classes) if bias_classes is not None else [None] * b.shape[1]
+        if len(given) != b.shape[1]:
+            raise BadInput(
+                f"bias_classes has {len(given)} entries for {b.shape[1]} biases; give one for each"
+            )
+        sizes = tuple(_count(b[:, k], n, f"b[{k}]", f"bias_classes[{k}]") for k, n in enumerate(given))
+        rows = [
+            _lift(y, b[:, k], classes, size)
+            if aligned is None
+            else _mapping(aligned, k, b.shape[1], y, classes, size)
+            for k, size in enumerate(sizes)
+        ]
+        return Cells(
+            y=y,
+            b=b,
+            classes=classes,
+            bias_classes=sizes,
+            aligned_bias=torch.stack(rows),
+            alignment_given=aligned is not None,
+            groups=groups,
+        )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def biases(self) -> int:
+        return len(self.bias_classes)
+
+    @cached_property
+    def index(self) -> Tensor:
+        """[N]: the cell of each sample, row-major over (y, b_1, …, b_K)."""
+        index = self.y.clone()
+        for k, size in enumerate(self.bias_classes):
+            index = index * size + self.b[:, k]
+        return index
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """[cells]: samples in each cell, empty ones included."""
+        total = self.classes
+        for size in self.bias_classes:
+            total *= size
+        return torch.bincount(self.index, minlength=total)
+
+    @cached_property
+    def aligned(self) -> Tensor:
+        """[N, K] bool: whether the sample carries the aligned b of its y."""
+        return self.b == self.aligned_bias[:, self.y].T
+
+    @cached_property
+    def alignment_index(self) -> Tensor:
+        """[N]: the combination of aligned (0) and conflicting (1) over the biases, 0 … 2^K − 1."""
+        powers = 2 ** torch.arange(self.biases - 1, -1, -1)
+        return ((~self.aligned).long() * powers).sum(1)
+
+    @cached_property
+    def rho(self) -> tuple[float, ...]:
+        """The share of aligned samples, for each bias."""
+        return tuple(self.aligned.double().mean(0).tolist())
+
+    @property
+    def empty(self) -> list[tuple[int, ...]]:
+        """The cells (y, b_1, …, b_K) without a sample."""
+        return [self.labels_of(int(i)) for i in (self.counts == 0).nonzero().flatten()]
+
+    def labels_of(self, cell: int) -> tuple[int, ...]:
+        """(y, b_1, …, b_K) of a cell."""
+        out: list[int] = []
+        for size in reversed(self.bias_classes):
+            cell, last = divmod(cell, size)
+            out.append(last)
+        return (cell, *reversed(out))
+
+    def name_of(self, cell: int) -> str:
+        y, *b = self.labels_of(cell)
+        return f"y={y} b={b[0] if len(b) == 1 else tuple(b)}"
+
+    def names(self) -> dict[int, str]:
+        """Cell -> its name, for the cells that have samples."""
+        return {int(i): self.name_of(int(i)) for i in self.counts.nonzero().flatten()}
+
+    def alignment_names(self) -> dict[int, str]:
+        """Cell -> the name of its alignment group, such as "aligned, conflicting"."""
+        out = {}
+        for cell in self.names():
+            y, *b = self.labels_of(cell)
+            words = ["aligned" if self.aligned_bias[k, y] == v else "conflicting" for k, v in enumerate(b)]
+            out[cell] = ", ".join(words)
+        return out
+
+    def realigned(self, aligned_bias: Tensor) -> Cells:
+        """The same labels with the alignment of another data set, usually the training set's."""
+        return Cells(
+            y=self.y,
+            b=self.b,
+            classes=self.classes,
+            bias_classes=self.bias_classes,
+            aligned_bias=aligned_bias,
+            alignment_given=True,
+            groups=self.groups,
+        )
+
+    def check_trainable(self, what: str = "train") -> None:
+        """Refuse labels from which no bias can be learned away; warn where the MI term would be zero."""
+        if len(self.y.unique()) < 2:
+            raise BadInput(f"{what} holds one class only (y={int(self.y[0])}); it needs at least two")
+        for k in range(self.biases):
+            which = "b" if self.biases == 1 else f"b[{k}]"
+            conflicting = ~self.aligned[:, k]
+            if not conflicting.any():
+                raise BadInput(
+                    f"{what} has no conflicting sample (ρ = 1 for {which}): nothing tells target from bias;"
+                    " add samples whose bias differs from the usual one of their class"
+                )
+            seen = self.b[conflicting, k].unique()
+            if len(seen) == 1:
+                warnings.warn(
+                    f"all {int(conflicting.sum())} conflicting samples of {what} share {which}={int(seen[0])}, so the"
+                    ' mutual information over them is zero; use mi="batch" to give that term something to measure',
+                    BiseWarning,
+                    stacklevel=3,
+                )
+
+    def check_covers(self, other: Cells, what: str = "val") -> None:
+        """Refuse another data set with classes or biases that this one has never seen."""
+        if other.biases != self.biases:
+            raise BadInput(f"{what} has {other.biases} biases and train has {self.biases}; they must agree")
+        missing = sorted(set(other.y.unique().tolist()) - set(self.y.unique().tolist()))
+        if missing:
+            raise BadInput(
+                f"{what} holds class {missing[0]}, which train lacks; drop it from {what} or add it to train"
+            )
+
+
+def _count(values: Tensor, given: int | None, what: str, argument: str) -> int:
+    low, high = int(values.min()), int(values.max())
+    if low < 0:
+        raise BadInput(f"{what} holds the label {low}; labels are ints from 0")
+    if given is None:
+        return high + 1
+    if high >= given:
+        raise BadInput(
+            f"{what} holds the label {high}, out of range for {argument}={given}; labels are 0 to {given - 1}"
+        )
+    return int(given)
+
+
+def _lift(y: Tensor, b: Tensor, classes: int, size: int) -> Tensor:
+    """[classes]: argmax over b of P(b|y) / P(b); the first b wins a tie, −1 where y has no sample."""
+    table = torch.bincount(y * size + b, minlength=classes * size).view(classes, size).double()
+    lift = table / table.sum(1, keepdim=True).clamp_min(1) / table.sum(0, keepdim=True).clamp_min(1)
+    best = lift.argmax(1)
+    best[table.sum(1) == 0] = -1
+    return best
+
+
+def _mapping(
+    aligned: Mapping[int, Any] | Sequence[Any], k: int, biases: int, y: Tensor, classes: int, size: int
+) -> Tensor:
+    pairs = aligned.items() if isinstance(aligned, Mapping) else enumerate(aligned)
+    row = torch.full((classes,), -1)
+    for target, value in pairs:
+        b = value[k] if isinstance(value, (tuple, list)) else value
+        if isinstance(value, (tuple, list)) and len(value) != biases:
+            raise BadInput(f"aligned maps y={target} to {value}; give one b for each of the {biases} biases")
+        if not isinstance(value, (tuple, list)) and biases > 1:
+            raise BadInput(
+                f"aligned maps y={target} to {value}; give a tuple, one b for each of the {biases} biases"
+            )
+        if not 0 <= int(target) < classes or not 0 <= int(b) < size:
+            raise BadInput(
+                f"aligned maps y={target} to b={b}, out of range for {classes} classes and {size} biases"
+            )
+        row[int(target)] = int(b)
+    missing = [int(v) for v in y.unique() if row[v] < 0]
+    if missing:
+        raise BadInput(f"aligned has no entry for y={missing[0]}; map every class to its aligned b")
+    return row

@@ -1,0 +1,163 @@
+"""What a data set has to give: (x, y, b), with labels known beforehand or read in one counted pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from bise.data.cells import Cells
+from bise.errors import BadInput
+
+Alignment = Mapping[int, Any] | Sequence[Any]
+Progress = Callable[[str, int, int], None]
+
+
+class Labelled(Dataset[tuple[Any, int, Any]]):
+    """A map-style data set with its targets y and biases b known beforehand; yields (x, y, b).
+
+    `dataset` yields x, (x, …) or anything whose first element is x. `b` holds one int a sample, or one tuple
+    of ints where there are several biases. `classes` and `bias_classes` default to the largest label plus one.
+    `aligned` maps each y to its aligned b (a tuple for several biases); left out, it is measured. `groups` says
+    what the metrics average over: "cells", or "alignment" for the 2^K combinations of aligned and conflicting.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        y: Any,
+        b: Any = None,
+        classes: int | None = None,
+        bias_classes: Sequence[int] | int | None = None,
+        aligned: Alignment | None = None,
+        groups: str = "cells",
+    ) -> None:
+        self.dataset = dataset
+        self.y = _label_tensor(y, "y")
+        self.b = None if b is None else _label_tensor(b, "b")
+        if self.y.dim() != 1:
+            raise BadInput(f"y has shape {tuple(self.y.shape)}; it takes one int a sample")
+        for name, values in (("y", self.y), ("b", self.b)):
+            if values is not None and len(values) != len(dataset):
+                raise BadInput(
+                    f"{name} has {len(values)} labels for {len(dataset)} samples; give one for each sample"
+                )
+        self.classes = classes
+        self.bias_classes = (bias_classes,) if isinstance(bias_classes, int) else bias_classes
+        self.aligned = aligned
+        if groups not in ("cells", "alignment"):
+            raise BadInput(f'groups={groups!r} is unknown; use "cells" or "alignment"')
+        self.groups = groups
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Any, int, Any]:
+        b = None if self.b is None else self.b[index].tolist()
+        return input_of(self.dataset[index]), int(self.y[index]), tuple(b) if isinstance(b, list) else b
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...] | None:
+        """The inputs as one tensor where they are held in memory unaugmented, else None."""
+        return tensors_of(self.dataset)
+
+
+def tensors_of(dataset: Any) -> tuple[Tensor, ...] | None:
+    """The tensors of a `TensorDataset`, or of a `Labelled` one over it: x is the first of them."""
+    tensors = getattr(dataset, "tensors", None)
+    usable = isinstance(tensors, tuple) and len(tensors) > 0 and isinstance(tensors[0], Tensor)
+    return tensors if usable else None
+
+
+def input_of(sample: Any) -> Any:
+    """x of a sample that is x itself or a tuple that starts with it."""
+    return sample[0] if isinstance(sample, (tuple, list)) else sample
+
+
+def labels(
+    dataset: Any,
+    *,
+    aligned: Alignment | None = None,
+    need_bias: bool = True,
+    progress: Progress | None = None,
+) -> Cells:
+    """The cells of `dataset`: from its `y` and `b` where it has them, else by one counted pass over it."""
+    if isinstance(dataset, Cells):
+        return dataset
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise BadInput(
+            f"{type(dataset).__name__} is no map-style data set; it needs __len__ and __getitem__, yielding (x, y, b)"
+        )
+    if len(dataset) == 0:
+        raise BadInput("the data set is empty; it needs at least two classes with samples")
+    y, b = getattr(dataset, "y", None), getattr(dataset, "b", None)
+    if y is None or (b is None and not isinstance(dataset, Labelled)):
+        y, b = _read_labels(dataset, progress)
+    if b is None:
+        if need_bias:
+            raise BadInput(
+                "the data set has no bias labels b; yield (x, y, b), wrap it in bise.data.Labelled(dataset, y=…, b=…),"
+                " or let bise.pseudo_bias make them"
+            )
+        b = torch.zeros(len(dataset), 1, dtype=torch.long)
+    return Cells.of(
+        _label_tensor(y, "y"),
+        _label_tensor(b, "b"),
+        classes=getattr(dataset, "classes", None)
+        if isinstance(getattr(dataset, "classes", None), int)
+        else None,
+        bias_classes=getattr(dataset, "bias_classes", None),
+        aligned=aligned if aligned is not None else getattr(dataset, "aligned", None),
+        groups=getattr(dataset, "groups", "cells"),
+    )
+
+
+def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Any, Any]:
+    ys: list[int] = []
+    bs: list[Any] = []
+    every = max(1, len(dataset) // 200)
+    for i in range(len(dataset)):
+        sample = dataset[i]
+        if not isinstance(sample, (tuple, list)) or len(sample) not in (2, 3):
+            raise BadInput(
+                f"sample {i} is a {type(sample).__name__}, not (x, y, b); wrap the data set in bise.data.Labelled"
+            )
+        ys.append(int(sample[1]))
+        if len(sample) == 3:
+            bs.append(sample[2])
+        if progress is not None and (i % every == 0 or i + 1 == len(dataset)):
+            progress("reading labels", i + 1, len(dataset))
+    return ys, (bs if bs else None)
+
+
+def _label_tensor(values: Any, name: str) -> Tensor:
+    """Labels as int64, [N] or [N, K]; anything that is not a whole number is refused, not rounded."""
+    try:
+        if isinstance(values, Tensor):
+            tensor = values.detach().cpu()
+        else:
+            if hasattr(values, "to_numpy"):  # a pandas column: torch can't read its index
+                values = values.to_numpy()
+            tensor = torch.as_tensor(_plain(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{name} can't be read as whole numbers ({error}); give ints from 0") from error
+    if tensor.is_floating_point():
+        if not torch.equal(tensor, tensor.round()):
+            bad = tensor[tensor != tensor.round()].flatten()[0].item()
+            raise BadInput(f"{name} holds {bad}, which is no whole number; give ints from 0")
+    elif tensor.is_complex():
+        raise BadInput(f"{name} is complex; give ints from 0")
+    return tensor.to(torch.long)
+
+
+def _plain(values: Any) -> Any:
+    """Lists of tuples or of 0-dimensional tensors as nested lists that torch reads in one go."""
+    if isinstance(values, (list, tuple)):
+        return (
+            [_plain(v) if isinstance(v, (list, tuple, Tensor)) else v for v in values] if values else values
+        )
+    return values.tolist() if isinstance(values, Tensor) else values

@@ -1,0 +1,81 @@
+"""Files that are whole or not there: written beside, flushed, then renamed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bise.errors import BadInput
+
+SCHEMA = 1
+"""The version that every JSON file of ours carries."""
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """`content` with the schema version, indented; NaN and infinity become null, which every reader knows."""
+    text = json.dumps({"schema": SCHEMA, **_finite(content)}, indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes(path, (text + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of ours, refused where it is missing, broken or of a newer schema."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} can't be read ({error}); name a folder that bise wrote") from error
+    if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
+        raise BadInput(f"{path} carries no schema version; it was not written by bise")
+    if content["schema"] > SCHEMA:
+        raise BadInput(f"{path} has schema {content['schema']}, newer than {SCHEMA}; upgrade bise to read it")
+    return content
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    from safetensors.torch import save
+
+    # safetensors refuses tensors that share storage; what is written is small, so each gets its own
+    write_bytes(path, save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(path.read_bytes())  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{path} is no readable safetensors file ({error})") from error
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,321 @@
+"""Scores, gates and the subnetwork: a twin of the model with one gate per unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from bise.errors import BadInput
+from bise.files import read_json, read_tensors, write_json, write_tensors
+from bise.models.outputs import device_of
+from bise.placement import Site, place
+from bise.twin import fingerprint, named_tensors, own, twin
+
+
+class _StraightThrough(torch.autograd.Function):
+    """Equation 2: forward 1{σ(m/τ) ≥ 0.5} = 1{m ≥ 0}; backward the derivative of σ(m/τ), σ'(m/τ)/τ."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, tau: Tensor) -> Tensor:
+        ctx.save_for_backward(scores, tau)
+        return (scores >= 0).to(scores.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        scores, tau = ctx.saved_tensors
+        return grads[0] * slope(scores, tau), None
+
+
+def straight_through(scores: Tensor, tau: Tensor) -> Tensor:
+    """Gate values in {0, 1} of `scores`, with a gradient; τ is a tensor, so that annealing needs no new graph."""
+    return _StraightThrough.apply(scores, tau)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def slope(scores: Tensor, tau: Tensor | float) -> Tensor:
+    """σ'(m/τ)/τ, written with e^−|m/τ| so that both tails underflow alike and nothing overflows."""
+    tail = torch.exp(-(scores / tau).abs())
+    return tail / (1 + tail).square() / tau
+
+
+class Gate(nn.Module):
+    """The gate of one site; `live` holds values that are being learned, otherwise the mask rules."""
+
+    scores: Tensor
+    mask: Tensor
+
+    def __init__(self, site: Site, scores: Tensor, mask: Tensor) -> None:
+        super().__init__()
+        self.site = site
+        self.register_buffer("scores", scores)
+        self.register_buffer("mask", mask)
+        self.live: Tensor | None = None
+
+    def forward(self, h: Tensor) -> Tensor:
+        """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
+        value = (self.mask if self.live is None else self.live).to(h.dtype)
+        if self.site.spread > 1:
+            value = value.repeat_interleave(self.site.spread)
+        shape = [1] * h.dim()
+        shape[self.site.dim] = -1
+        return h * value.view(shape)
+
+    def on_output(self, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+        return cast(Tensor, self(output))
+
+    def on_input(self, _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (self(args[0]), *args[1:])
+
+
+class Subnetwork(nn.Module):
+    """Model + masks: computes the masked network on the model's own weights, none of them changed.
+
+    `owned` names the tensors that are its own: none after extraction, BatchNorm's where those were updated,
+    all after finetuning. `record` is what the job that made it wrote down.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sites: tuple[Site, ...],
+        *,
+        scores: Mapping[str, Tensor] | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+        bottleneck: str | None = None,
+        owned: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__()
+        self.network = twin(model)
+        own(self.network, owned)
+        self.bottleneck = bottleneck
+        self.owned = owned
+        self.record: dict[str, Any] = {}
+        self.last_scores: dict[str, Tensor] = {}
+        self.sites: tuple[Site, ...] = ()
+        self.gates = nn.ModuleList()
+        self._hooks: list[tuple[str, str, int]] = []
+        self._waiting: Mapping[str, Tensor] | None = None
+        self._gate(sites, scores, masks)
+
+    def _gate(
+        self, sites: tuple[Site, ...], scores: Mapping[str, Tensor] | None, masks: Mapping[str, Tensor] | None
+    ) -> None:
+        self.sites = sites
+        device = device_of(self.network)
+        modules = dict(self.network.named_modules())
+        for site in sites:
+            score = torch.zeros(site.units) if scores is None else scores[site.name].float()
+            mask = score >= 0 if masks is None else masks[site.name].bool()
+            if scores is None and masks is not None:  # a mask from elsewhere: scores that agree with it
+                score = mask.float() * 2 - 1
+            for what, tensor in (("scores", score), ("mask", mask)):
+                if tensor.shape != (site.units,):
+                    raise BadInput(
+                        f"{site.name}: {what} has shape {tuple(tensor.shape)} for {site.units} units"
+                    )
+            gate = Gate(site, score.to(device), mask.to(device))
+            self.gates.append(gate)
+            module = modules[site.module]
+            if site.at_input:
+                handle = module.register_forward_pre_hook(gate.on_input)
+                self._hooks.append((site.module, "_forward_pre_hooks", handle.id))
+            else:
+                handle = module.register_forward_hook(gate.on_output)
+                self._hooks.append((site.module, "_forward_hooks", handle.id))
+
+    def place(self, example: Any) -> None:
+        """Put the gates of masks that came without an example where `example` shows their channels to be."""
+        if self._waiting is not None:
+            masks, self._waiting = self._waiting, None
+            self._gate(_placed(self.network, masks, example), None, masks)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._waiting is not None:
+            self.place(kwargs or args[0])
+        return self.network(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Subnetwork:
+        """Training mode for what it owns; layers with the caller's buffers stay in eval mode, else they'd change."""
+        super().train(mode)
+        for path, module in self.network.named_modules():
+            names = (f"{path}.{key}" if path else key for key in module._buffers)
+            if any(name not in self.owned for name in names):
+                module.training = False
+        return self
+
+    def _site_gates(self) -> Iterator[tuple[Site, Gate]]:
+        return zip(self.sites, (cast(Gate, gate) for gate in self.gates), strict=True)
+
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """{site: bool [units]}, True where the unit is kept."""
+        return {site.name: gate.mask.clone() for site, gate in self._site_gates()}
+
+    @property
+    def scores(self) -> dict[str, Tensor]:
+        """{site: float32 [units]}, the learned m."""
+        return {site.name: gate.scores.clone() for site, gate in self._site_gates()}
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """(open, all)."""
+        return sum(int(gate.mask.sum()) for _, gate in self._site_gates()), sum(s.units for s in self.sites)
+
+    def bare(self) -> nn.Module:
+        """The network without gates: a twin of the twin, with our hooks taken off."""
+        copied = twin(self.network)
+        modules = dict(copied.named_modules())
+        for path, kind, handle in self._hooks:
+            del getattr(modules[path], kind)[handle]
+        return copied
+
+    def with_scores(self, scores: Mapping[str, Tensor], zeta: float = 0.5) -> Subnetwork:
+        """The same network and weights under other scores, cut at ζ."""
+        cut = threshold(zeta)
+        masks = {name: score.double() >= cut for name, score in scores.items()}
+        other = Subnetwork(self.bare(), self.sites, scores=scores, masks=masks, bottleneck=self.bottleneck)
+        other.owned = self.owned
+        return other
+
+    def at(self, zeta: float) -> Subnetwork:
+        """The subnetwork that keeps units with σ(m) ≥ ζ (at τ = 1): 0 keeps all, 0.5 is the learned mask, 1 none."""
+        return self.with_scores(self.scores, zeta)
+
+    @property
+    def last(self) -> Subnetwork:
+        """The mask of the last epoch, where an earlier one was selected as best; else this one."""
+        return self.with_scores(self.last_scores) if self.last_scores else self
+
+    @contextmanager
+    def features(self) -> Iterator[list[Tensor]]:
+        """While open, each forward pass leaves its bottleneck z [N, d] in the list that is handed out."""
+        if self.bottleneck is None:
+            raise BadInput('this subnetwork has no bottleneck; name it, for instance bottleneck="fc"')
+        caught: list[Tensor] = []
+
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+            caught[:] = [pooled(args[0])]
+
+        # our gates on the same module's input were registered before, so z is what the layer gets: gated
+        handle = dict(self.network.named_modules())[self.bottleneck].register_forward_pre_hook(hook)
+        try:
+            yield caught
+        finally:
+            handle.remove()
+
+    def extra_repr(self) -> str:
+        kept, total = self.units
+        return f"{kept} of {total} units open at {len(self.sites)} sites"
+
+    def save(self, folder: str | Path) -> None:
+        """Scores, masks and whatever it owns as safetensors, the rest as JSON; nothing is pickled."""
+        folder = Path(folder)
+        tensors = {f"scores.{name}": t for name, t in self.scores.items()}
+        tensors |= {f"masks.{name}": t for name, t in self.masks.items()}
+        tensors |= {f"last.{name}": t for name, t in self.last_scores.items()}
+        everything = named_tensors(self.network)
+        tensors |= {f"own.{name}": everything[name] for name in sorted(self.owned)}
+        write_tensors(folder / "subnetwork.safetensors", tensors)
+        write_json(
+            folder / "subnetwork.json",
+            {
+                "sites": [asdict(site) for site in self.sites],
+                "bottleneck": self.bottleneck,
+                "owned": sorted(self.owned),
+                "weights": fingerprint(self.bare()),
+                "record": self.record,
+            },
+        )
+
+
+def load(folder: str | Path, model: nn.Module) -> Subnetwork:
+    """A saved subnetwork, laid over the same model; refused where the model's weights are not the ones it had."""
+    folder = Path(folder)
+    content = read_json(folder / "subnetwork.json")
+    tensors = read_tensors(folder / "subnetwork.safetensors")
+    try:
+        sites = tuple(Site(**site) for site in content["sites"])
+        owned = frozenset(content["owned"])
+        parts = {
+            kind: {site.name: tensors[f"{kind}.{site.name}"] for site in sites}
+            for kind in ("scores", "masks")
+        }
+        own_tensors = {name: tensors[f"own.{name}"] for name in owned}
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"{folder} holds no complete subnetwork (missing {error})") from error
+    missing = sorted({site.module for site in sites} - set(dict(model.named_modules())))
+    if missing:
+        raise BadInput(
+            f"{type(model).__name__} has no module {missing[0]}, which {folder} gates; load its own model"
+        )
+    sub = Subnetwork(model, sites, **parts, bottleneck=content["bottleneck"], owned=owned)
+    everything = named_tensors(sub.network)
+    for name, tensor in own_tensors.items():
+        if name not in everything or everything[name].shape != tensor.shape:
+            raise BadInput(
+                f"{type(model).__name__} has no {name} of shape {tuple(tensor.shape)}; load its own model"
+            )
+        everything[name].copy_(tensor)
+    if fingerprint(sub.bare()) != content["weights"]:
+        raise BadInput(
+            f"the weights of this {type(model).__name__} are not the ones that {folder} was made with;"
+            " load the same checkpoint first"
+        )
+    sub.last_scores = {
+        site.name: tensors[f"last.{site.name}"] for site in sites if f"last.{site.name}" in tensors
+    }
+    sub.record = content["record"]
+    return sub
+
+
+def subnetwork(
+    model: nn.Module,
+    masks: Mapping[str, Any],
+    *,
+    example: Any = None,
+    bottleneck: str | None = None,
+) -> Subnetwork:
+    """A subnetwork from masks that come from elsewhere, {site: bool [units]}; no masks make the dense one.
+
+    `example` is an input batch, which shows where each site's channels are; without it the first forward pass does.
+    """
+    tensors = {name: torch.as_tensor(mask).bool() for name, mask in masks.items()}
+    modules = dict(model.named_modules())
+    for name in tensors:
+        if name.removesuffix(":in") not in modules or not name.removesuffix(":in"):
+            raise BadInput(
+                f"masks: {name!r} is no module of {type(model).__name__}; see bise.sites(model, example)"
+            )
+    sub = Subnetwork(model, (), bottleneck=bottleneck)
+    sub._waiting = tensors or None
+    if example is not None:
+        sub.place(example)
+    return sub
+
+
+def _placed(model: nn.Module, masks: Mapping[str, Tensor], example: Any) -> tuple[Site, ...]:
+    """The sites that the masks name, as found by themselves where they are, else as plain module outputs."""
+    found = {site.name: site for site in place(model, example).sites}
+    named = [name for name in masks if name not in found]
+    found |= {site.name: site for site in place(model, example, patterns=named).sites} if named else {}
+    return tuple(found[name] for name in found if name in masks)
+
+
+def pooled(z: Tensor) -> Tensor:
+    """The bottleneck as [N, d]: averaged over positions where the layer sees a map or a sequence."""
+    if z.dim() <= 2:
+        return z
+    return z.mean(1) if z.dim() == 3 else z.flatten(2).mean(2)
+
+
+def threshold(zeta: float) -> float:
+    """The score at which σ(m) = ζ; exactly 0 at ζ = 0.5, so that the cut there is m ≥ 0."""
+    if not 0 <= zeta <= 1:
+        raise BadInput(f"zeta={zeta} is no threshold; give a value from 0 to 1")
+    return -math.inf if zeta == 0 else math.inf if zeta == 1 else math.log(zeta) - math.log1p(-zeta)

@@ -1,0 +1,1 @@
+"""What is measured on predictions and features: groups, information, fairness, calibration, probes."""

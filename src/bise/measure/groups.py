@@ -1,0 +1,180 @@
+"""Accuracy over samples, over groups and of the worst group, each with a 95 % interval."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from bise.measure.checks import check_boolean, check_labels, check_vectors
+
+Z95 = 1.959963984540054
+"""The standard normal's 97.5 % quantile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupAccuracy:
+    """Accuracies of one set of predictions; groups without samples appear nowhere."""
+
+    accuracy: float
+    """Share of correct samples."""
+    unbiased: float
+    """Unweighted mean over the groups."""
+    worst_group: float
+    """Smallest accuracy of a group."""
+    worst_group_name: str
+    """The group that has it; of several, the one that comes first."""
+    by_group: dict[str, float]
+    """Accuracy of each group, in the order of the cell ids."""
+    n_by_group: dict[str, int]
+    """Samples in each group."""
+    interval: dict[str, tuple[float, float]]
+    """95 % intervals of "accuracy", "unbiased" and "worst_group"; the last is that of the named group by
+    itself: it does not account for the choice of the smallest."""
+    interval_by_group: dict[str, tuple[float, float]]
+    """95 % interval of each group."""
+
+
+def wilson(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson's interval (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n), p = correct/n; nan for n = 0."""
+    if not 0 <= correct <= n:
+        raise ValueError(f"correct: {correct} of n = {n}; give 0 <= correct <= n")
+    if n == 0:
+        return math.nan, math.nan
+    p = correct / n
+    centre = p + z**2 / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    scale = 1 + z**2 / n
+    # The ends are exact in these two cases; rounding would leave them a bit inside.
+    low = 0.0 if correct == 0 else (centre - half) / scale
+    high = 1.0 if correct == n else (centre + half) / scale
+    return low, high
+
+
+def cell_index(y: Tensor, b: Tensor, classes: int, bias_classes: tuple[int, ...]) -> Tensor:
+    """Cell ids [N] of targets y [N] and biases b [N, K], row-major over (y, b_1, …, b_K)."""
+    if b.dim() != 2 or b.shape[1] != len(bias_classes):
+        raise ValueError(
+            f"b: shape {list(b.shape)} with bias_classes {bias_classes}; "
+            f"give one column per bias, shape [N, {len(bias_classes)}] (b[:, None] for a single bias)"
+        )
+    columns = {"y": y} | {f"b[:, {k}]": column for k, column in enumerate(b.unbind(dim=1))}
+    check_labels(**columns)
+    cell = torch.zeros_like(y, dtype=torch.int64)
+    for (name, label), size in zip(columns.items(), (classes, *bias_classes), strict=True):
+        low, high = int(label.min()), int(label.max())
+        if low < 0 or high >= size:
+            raise ValueError(
+                f"{name}: values {low} to {high} with {size} classes; "
+                f"give labels in 0 … {size - 1}, or more classes"
+            )
+        cell = cell * size + label
+    return cell
+
+
+def cell_labels(classes: int, bias_classes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The (y, b_1, …, b_K) of every cell, in the order of `cell_index`."""
+    return list(product(*(range(size) for size in (classes, *bias_classes))))
+
+
+def group_accuracy(
+    correct: Tensor, cell: Tensor, names: Mapping[int, str], groups: Mapping[int, str] | None = None
+) -> GroupAccuracy:
+    """Accuracies from correct [N] (bool) and cell ids [N]; a group's is the mean over its non-empty cells.
+
+    `names` gives each cell id its name and `groups` each cell id its group; by default every cell is a group.
+    One cell, and the accuracy over samples, get Wilson intervals; a mean over cells or groups gets
+    mean ± z √(Σ variances) / count, clipped to [0, 1].
+    """
+    check_boolean(correct=correct)
+    check_labels(cell=cell)
+    n = check_vectors(correct=correct, cell=cell)
+    ids, inverse = torch.unique(cell, return_inverse=True)
+    sizes = torch.bincount(inverse).tolist()
+    hits_by_cell = torch.bincount(inverse[correct], minlength=len(ids)).tolist()
+    group_of = _group_of(ids.tolist(), names, groups)
+    members: dict[str, list[_Estimate]] = {}
+    for cell_id, cell_hits, size in zip(ids.tolist(), hits_by_cell, sizes, strict=True):
+        members.setdefault(group_of[cell_id], []).append(_proportion(cell_hits, size))
+    estimates = {group: _mean(parts) for group, parts in members.items()}
+    unbiased = _mean(list(estimates.values()))
+    worst = min(estimates, key=lambda group: estimates[group].value)
+    hits = int(correct.sum())
+    return GroupAccuracy(
+        accuracy=hits / n,
+        unbiased=unbiased.value,
+        worst_group=estimates[worst].value,
+        worst_group_name=worst,
+        by_group={group: estimate.value for group, estimate in estimates.items()},
+        n_by_group={group: estimate.n for group, estimate in estimates.items()},
+        interval={
+            "accuracy": wilson(hits, n),
+            "unbiased": unbiased.interval,
+            "worst_group": estimates[worst].interval,
+        },
+        interval_by_group={group: estimate.interval for group, estimate in estimates.items()},
+    )
+
+
+def subset_accuracy(correct: Tensor, mask: Tensor) -> tuple[float, tuple[float, float], int]:
+    """Accuracy, Wilson interval and n of the samples in mask, both [N] (bool); nan where mask is empty."""
+    check_boolean(correct=correct, mask=mask)
+    check_vectors(correct=correct, mask=mask)
+    n = int(mask.sum())
+    hits = int((correct & mask).sum())
+    return (hits / n if n else math.nan), wilson(hits, n), n
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Estimate:
+    value: float
+    variance: float
+    interval: tuple[float, float]
+    n: int
+
+
+def _proportion(correct: int, n: int) -> _Estimate:
+    """One cell's accuracy, with Wilson's interval and the Agresti-Coull variance p̃(1 − p̃)/ñ, ñ = n + z²."""
+    # p(1 − p)/n is zero for a cell with 100 %, however few samples it has; p̃ is pulled towards one half.
+    adjusted_n = n + Z95**2
+    adjusted = (correct + Z95**2 / 2) / adjusted_n
+    variance = adjusted * (1 - adjusted) / adjusted_n
+    return _Estimate(value=correct / n, variance=variance, interval=wilson(correct, n), n=n)
+
+
+def _mean(parts: Sequence[_Estimate]) -> _Estimate:
+    """The unweighted mean of independent estimates, with a normal interval clipped to [0, 1]."""
+    if len(parts) == 1:
+        return parts[0]
+    value = math.fsum(part.value for part in parts) / len(parts)
+    variance = math.fsum(part.variance for part in parts) / len(parts) ** 2
+    half = Z95 * math.sqrt(variance)
+    interval = max(0.0, value - half), min(1.0, value + half)
+    return _Estimate(value=value, variance=variance, interval=interval, n=sum(part.n for part in parts))
+
+
+def _group_of(
+    cells: Sequence[int], names: Mapping[int, str], groups: Mapping[int, str] | None
+) -> Mapping[int, str]:
+    """The map from cell id to group, after checking that it covers every non-empty cell."""
+    unnamed = [cell for cell in cells if cell not in names]
+    if unnamed:
+        raise ValueError(f"names: no name for cell {unnamed[0]}, which has samples; name every cell")
+    if groups is None:
+        name, count = Counter(names.values()).most_common(1)[0]
+        if count > 1:
+            raise ValueError(
+                f"names: {name!r} names {count} cells; give each cell its own name, and say what "
+                "belongs together with groups"
+            )
+        return names
+    ungrouped = [cell for cell in cells if cell not in groups]
+    if ungrouped:
+        raise ValueError(
+            f"groups: no group for cell {ungrouped[0]} ({names[ungrouped[0]]}), which has samples; "
+            "give every cell a group"
+        )
+    return groups

@@ -1,0 +1,60 @@
+"""What models return and take: logits in several wrappings, inputs as tensors or dicts of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.errors import BadInput
+
+
+def call(model: nn.Module, x: Any) -> Any:
+    """The model on one batch: a dict of tensors is passed as keywords, as text models take it."""
+    return model(**x) if isinstance(x, Mapping) else model(x)
+
+
+def logits_tensor(output: Any) -> Tensor:
+    """The tensor that holds the logits: the output itself, its `.logits`, or the first of a tuple."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor):
+        return output["logits"]  # type: ignore[no-any-return]
+    if isinstance(getattr(output, "logits", None), Tensor):
+        return output.logits  # type: ignore[no-any-return]
+    if isinstance(output, (tuple, list)) and output and isinstance(output[0], Tensor):
+        return output[0]
+    raise BadInput(
+        f"the model returns {type(output).__name__}; it should return logits, a tuple that starts with them,"
+        " or an object with .logits"
+    )
+
+
+def class_logits(output: Any) -> Tensor:
+    """Logits [N, C] of whatever a model returns; a single logit s becomes (0, s), whose softmax is its sigmoid."""
+    logits = logits_tensor(output)
+    if logits.dim() == 1:
+        logits = logits.unsqueeze(1)
+    if logits.dim() != 2:
+        raise BadInput(
+            f"the model's logits have shape {tuple(logits.shape)}; a classifier gives [samples, classes]"
+        )
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], 1)
+    return logits
+
+
+def to_device(x: Any, device: torch.device) -> Any:
+    """x, tensor or dict of tensors, on `device`."""
+    if isinstance(x, Mapping):
+        return {key: to_device(value, device) for key, value in x.items()}
+    return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model lives: the device of its first parameter or buffer."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")

@@ -1,0 +1,158 @@
+"""Where gates go: the sites of a model and its bottleneck, read off one forward pass."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from bise.errors import BadInput
+from bise.trace import Call, Trace, record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A tensor whose channels are units: a module's output, or its first input where the name ends in ":in"."""
+
+    name: str
+    units: int
+    dim: int
+    """The channel dimension; negative where it counts from the end."""
+    spread: int = 1
+    """How many consecutive channels of the hooked tensor a unit owns: more than one behind a flattening."""
+
+    @property
+    def module(self) -> str:
+        return self.name.removesuffix(":in")
+
+    @property
+    def at_input(self) -> bool:
+        return self.name.endswith(":in")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The sites of a model in the order of the forward pass, and the module whose input is the bottleneck."""
+
+    sites: tuple[Site, ...]
+    bottlenecks: tuple[str, ...]
+    """Candidates for the last linear layer on the way to the logits; one, unless the model is ambiguous."""
+    left_out: tuple[str, ...]
+    """Nonlinearities that got no gate, each with the reason."""
+
+    @property
+    def units(self) -> int:
+        return sum(site.units for site in self.sites)
+
+
+def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> dict[str, int]:
+    """{site: number of units}: where gates would go in `model`, by itself or by the given patterns."""
+    return {site.name: site.units for site in place(model, example, patterns=patterns).sites}
+
+
+def place(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> Placement:
+    """Run `model` once on `example` and find its sites and its bottleneck."""
+    trace = record(model, example)
+    if patterns is None:
+        found, left_out = _found(trace)
+        found = _family(model, trace, found)
+    else:
+        found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns)), []
+    if not found:
+        raise BadInput(
+            f"{type(model).__name__} has no site: no nonlinearity's output feeds a later layer"
+            + (f" ({'; '.join(left_out)})" if left_out else "")
+            + '; name modules yourself, for instance sites=["layer*"]'
+        )
+    return Placement(sites=tuple(found), bottlenecks=tuple(trace.last_linears()), left_out=tuple(left_out))
+
+
+def one_bottleneck(placement: Placement, model: nn.Module, named: str | None) -> str:
+    """The module whose input is z: the one that was named, or the only candidate."""
+    if named is not None:
+        if named not in dict(model.named_modules()) or named == "":
+            raise BadInput(
+                f"bottleneck={named!r} is no module of {type(model).__name__}; "
+                f"candidates are {', '.join(placement.bottlenecks) or 'none, name the layer that gives the logits'}"
+            )
+        return named
+    if len(placement.bottlenecks) == 1:
+        return placement.bottlenecks[0]
+    if not placement.bottlenecks:
+        raise BadInput(
+            f"{type(model).__name__} has no linear layer on the way to its logits; "
+            'name the module whose input is the bottleneck, for instance bottleneck="classifier"'
+        )
+    raise BadInput(
+        f"the bottleneck of {type(model).__name__} is ambiguous: {', '.join(placement.bottlenecks)} all lead to the"
+        f' logits; choose one, for instance bottleneck="{placement.bottlenecks[0]}"'
+    )
+
+
+def _found(trace: Trace) -> tuple[list[Site], list[str]]:
+    """A site for every nonlinearity whose output feeds a later layer, and why others got none."""
+    out: list[Site] = []
+    left_out: list[str] = []
+    for activation in trace.activations:
+        if not activation.feeds_layer or trace.scales(activation):
+            continue
+        hook = trace.hook_past(activation)
+        if hook is None:
+            left_out.append(
+                f"{activation.what} in {activation.module or 'the model itself'}: no module to hook"
+            )
+            continue
+        name, dim, spread = hook
+        out.append(Site(name=name, units=activation.units, dim=dim, spread=spread))
+    return out, left_out
+
+
+def _family(model: nn.Module, trace: Trace, found: list[Site]) -> list[Site]:
+    """What the paper places by hand: no gate on a ResNet's stem, one on each feed-forward output of BERT."""
+    kind = type(model)
+    root = kind.__module__.partition(".")[0]
+    if kind.__name__ == "ResNet" and root in ("torchvision", "timm"):
+        return [site for site in found if re.match(r"layer\d", site.name)]
+    if root == "transformers":
+        feed_forward = re.compile(r"(?<!attention\.)output\.dense$|\bffn\.lin2$|\bmlp\.fc2$")
+        extra = [_site_of(call, ":out") for call in trace.calls if feed_forward.search(call.path)]
+        names = {site.name for site in found}
+        merged = found + [site for site in extra if site.name not in names]
+        order = {call.path: i for i, call in enumerate(trace.calls)}
+        return sorted(merged, key=lambda site: order[site.module])
+    return found
+
+
+def _named(trace: Trace, patterns: list[str]) -> list[Site]:
+    """The sites that match the patterns: shell wildcards over module names, ":in" for a module's input."""
+    out: dict[str, Site] = {}
+    for pattern in patterns:
+        plain = pattern.removesuffix(":in")
+        side = ":in" if pattern.endswith(":in") else ":out"
+        matched = [call for call in trace.calls if call.path and fnmatch.fnmatchcase(call.path, plain)]
+        if not matched:
+            raise BadInput(
+                f"sites: the pattern {pattern!r} matches no module that the model runs; bise.sites(model, example)"
+                " lists what is found by itself, dict(model.named_modules()) all names"
+            )
+        for call in matched:
+            site = _site_of(call, side)
+            if site.name in out and out[site.name] != site:
+                raise BadInput(
+                    f"{call.path} runs several times with different widths; gate what follows it, by its own name"
+                )
+            out[site.name] = site
+    return list(out.values())
+
+
+def _site_of(call: Call, side: str) -> Site:
+    shape, dim = (call.input_shape, call.input_dim) if side == ":in" else (call.output_shape, call.output_dim)
+    if shape is None or dim is None:
+        raise BadInput(
+            f"{call.path}: its {'input' if side == ':in' else 'output'} is no tensor with channels to gate"
+        )
+    return Site(name=call.path + (":in" if side == ":in" else ""), units=shape[dim], dim=dim)

@@ -1,0 +1,343 @@
+"""One forward pass on the record: which module made which tensor, who consumed it, where its channels are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from bise.models.outputs import call, device_of, logits_tensor, to_device
+from bise.twin import twin
+
+ACTIVATIONS = frozenset(
+    [
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "prelu",
+        "rrelu",
+        "elu",
+        "selu",
+        "celu",
+        "gelu",
+        "silu",
+        "mish",
+        "hardswish",
+        "hardtanh",
+        "hardsigmoid",
+        "sigmoid",
+        "tanh",
+        "softplus",
+        "softsign",
+        "logsigmoid",
+        "tanhshrink",
+        "softshrink",
+        "hardshrink",
+        "threshold",
+    ]
+)
+_ACTIVATION_CLASS = re.compile(
+    r"relu|gelu|silu|swish|mish|[sc]?elu$|tanh|sigmoid|softplus|softsign|shrink|activation$|quickgelu",
+    re.IGNORECASE,
+)
+_LAYER = re.compile(
+    r"^(conv\w*|linear|bilinear|addmm|mm|bmm|matmul|einsum|multi_head_attention_forward|lstm|gru)$"
+)
+_POOLING = re.compile(
+    r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$"
+)
+_PRODUCT = frozenset(("mul", "multiply", "__mul__", "__rmul__", "__imul__"))
+_RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "repeat"))
+
+Key = tuple[int, int]
+"""A value: the tensor's identity and its version, since in-place operations give one tensor several values."""
+
+
+@dataclass(kw_only=True)
+class Call:
+    """One call of a module of the model."""
+
+    path: str
+    entry: int
+    exit: int = -1
+    input_key: Key | None = None
+    output_key: Key | None = None
+    input_shape: tuple[int, ...] | None = None
+    output_shape: tuple[int, ...] | None = None
+    input_dim: int | None = None
+    output_dim: int | None = None
+
+
+@dataclass(kw_only=True)
+class Activation:
+    """One application of a nonlinearity."""
+
+    what: str
+    module: str
+    key: Key
+    batch: int
+    units: int
+    dim: int
+    feeds_layer: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """One operation that reads a tensor."""
+
+    time: int
+    name: str
+    product: bool
+    """Whether it multiplies the tensor with another one."""
+    output: Key
+    shape: tuple[int, ...]
+    dim: int | None
+
+
+@dataclass(kw_only=True)
+class Trace:
+    calls: list[Call]
+    activations: list[Activation]
+    reads: dict[Key, list[Read]]
+    linears: frozenset[str]
+    """Linear layers that reach the logits with no other linear layer between."""
+
+    def scales(self, activation: Activation) -> bool:
+        """Whether it only multiplies other tensors, as in squeeze-and-excite: a scale, not a unit."""
+        reads = self.reads.get(activation.key, [])
+        return bool(reads) and all(read.product for read in reads)
+
+    def last_linears(self) -> list[str]:
+        order = [c.path for c in self.calls]
+        return sorted(self.linears, key=order.index)
+
+    def _single(self) -> Iterator[Call]:
+        """Calls of modules that run once, the root aside: a hook there fires for this tensor alone."""
+        counts: dict[str, int] = {}
+        for c in self.calls:
+            counts[c.path] = counts.get(c.path, 0) + 1
+        return (c for c in self.calls if c.path and counts[c.path] == 1)
+
+    def hook_for(self, key: Key) -> str | None:
+        """The innermost module whose output is this tensor, unread until then; else the one that alone reads it
+        as its first input, with ":in"."""
+        reads = self.reads.get(key, [])
+        makers = [c for c in self._single() if c.output_key == key and all(r.time > c.exit for r in reads)]
+        if makers:
+            return min(makers, key=lambda c: c.exit).path
+        readers = [
+            c for c in self._single() if c.input_key == key and all(c.entry < r.time < c.exit for r in reads)
+        ]
+        return max(readers, key=lambda c: c.entry).path + ":in" if readers and reads else None
+
+    def hook_past(self, activation: Activation) -> tuple[str, int, int] | None:
+        """(module, channel dimension, features a unit) of the first hook at or after this tensor.
+
+        A gate of 0 or 1 commutes with pooling, dropout and resizing, and with flattening, after which each unit
+        owns a run of features: models that write these as functions are gated behind them.
+        """
+        key, dim, width = activation.key, activation.dim, activation.units
+        while (where := self.hook_for(key)) is None:
+            reads = self.reads.get(key, [])
+            if len(reads) != 1:
+                return None
+            (read,) = reads
+            pooled = bool(_POOLING.match(read.name)) and read.dim == dim
+            flattened = (
+                (read.name in _RESHAPE or read.name == "mean")
+                and dim == 1
+                and len(read.shape) == 2
+                and read.shape[0] == activation.batch
+                and read.shape[1] % activation.units == 0
+            )
+            if not pooled and not flattened:
+                return None
+            key, dim, width = read.output, 1 if flattened else dim, read.shape[1 if flattened else dim]
+        return where, dim, width // activation.units
+
+
+class _Recorder(TorchFunctionMode):
+    """Follows every tensor of a forward pass. Works on a twin, whose hooks nobody else sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 0
+        self.stack: list[Call] = []
+        self.calls: list[Call] = []
+        self.activations: list[Activation] = []
+        self.reads: dict[Key, list[Read]] = {}
+        self.inside_activation = 0
+        self.alive: list[Tensor] = []  # an id is only good while its tensor lives
+        self.dims: dict[int, int] = {}
+        self.reached_by: dict[int, frozenset[int]] = {}
+        self.last_linear: dict[int, frozenset[str]] = {}
+
+    # modules
+
+    def attach(self, model: nn.Module) -> None:
+        for path, module in model.named_modules():
+            acts = not list(module.children()) and bool(_ACTIVATION_CLASS.search(type(module).__name__))
+            module.register_forward_pre_hook(self._enter(path, acts), with_kwargs=True)
+            module.register_forward_hook(self._leave(path, acts))
+
+    def _enter(self, path: str, acts: bool) -> Any:
+        def hook(_: nn.Module, args: Any, kwargs: Any) -> None:
+            self.time += 1
+            made = Call(path=path, entry=self.time)
+            first = next((a for a in args if isinstance(a, Tensor)), None)
+            if first is not None:
+                made.input_key, made.input_shape = _key(first), tuple(first.shape)
+                made.input_dim = self._dim(first)
+            self.stack.append(made)
+            self.calls.append(made)
+            self.inside_activation += acts
+
+        return hook
+
+    def _leave(self, path: str, acts: bool) -> Any:
+        def hook(module: nn.Module, _: Any, output: Any) -> None:
+            self.time += 1
+            made = self.stack.pop()
+            made.exit = self.time
+            if isinstance(output, Tensor):
+                made.output_key, made.output_shape = _key(output), tuple(output.shape)
+                made.output_dim = self._dim(output)
+            self.inside_activation -= acts
+            if acts and not self.inside_activation and isinstance(output, Tensor):
+                self._activation(type(module).__name__, path, output)
+
+        return hook
+
+    # functions
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        inputs = list(_tensors((args, kwargs)))
+        before = [_key(t) for t in inputs]
+        output = func(*args, **kwargs)
+        outputs = list(_tensors(output))
+        if not outputs or all(_key(o) in before for o in outputs):
+            return output  # attribute look-ups, and no-ops that hand back what they got
+        self.time += 1
+        name = getattr(func, "__name__", "").removesuffix("_") or "?"
+        if name.startswith("__"):
+            name = func.__name__
+        module = self.stack[-1].path if self.stack else ""
+        product = name in _PRODUCT and sum(t.dim() > 0 for t in inputs) > 1
+        reached: frozenset[int] = frozenset().union(
+            *(self.reached_by.get(id(t), frozenset()) for t in inputs)
+        )
+        linear: frozenset[str] = frozenset().union(
+            *(self.last_linear.get(id(t), frozenset()) for t in inputs)
+        )
+        if _LAYER.match(name):
+            for index in reached:
+                self.activations[index].feeds_layer = True
+        if name == "linear" and module:
+            linear = frozenset((module,))
+        dim = self._output_dim(name, inputs, args, kwargs, outputs[0])
+        shape = tuple(outputs[0].shape)
+        read = Read(time=self.time, name=name, product=product, output=_key(outputs[0]), shape=shape, dim=dim)
+        for key in set(before):
+            self.reads.setdefault(key, []).append(read)
+        for tensor in outputs:
+            self.alive.append(tensor)
+            self.reached_by[id(tensor)] = reached
+            self.last_linear[id(tensor)] = linear
+            if dim is None:
+                self.dims.pop(id(tensor), None)
+            else:
+                self.dims[id(tensor)] = dim
+        if name in ACTIVATIONS and not self.inside_activation:
+            self._activation(name, module, outputs[0])
+        return output
+
+    def _activation(self, what: str, module: str, output: Tensor) -> None:
+        dim = self._dim(output)
+        if dim is None:
+            return
+        self.reached_by[id(output)] = self.reached_by.get(id(output), frozenset()) | {len(self.activations)}
+        made = Activation(
+            what=what,
+            module=module,
+            key=_key(output),
+            batch=output.shape[0],
+            units=output.shape[dim],
+            dim=dim,
+        )
+        self.activations.append(made)
+
+    # channels
+
+    def _dim(self, tensor: Tensor) -> int | None:
+        """The channel dimension: known from the layer behind it, else by the usual layout for its rank."""
+        if id(tensor) in self.dims:
+            return self.dims[id(tensor)]
+        return {2: 1, 3: -1, 4: 1, 5: 1}.get(tensor.dim())
+
+    def _output_dim(
+        self, name: str, inputs: list[Tensor], args: Any, kwargs: Any, output: Tensor
+    ) -> int | None:
+        if name.startswith("conv"):
+            return 1
+        if name == "linear":
+            return 1 if output.dim() == 2 else -1
+        source = next((t for t in inputs if id(t) in self.dims and t.dim() == output.dim()), None)
+        if source is None:
+            return None
+        dim, rank = self.dims[id(source)], output.dim()
+        if name in ("permute", "transpose", "swapaxes", "movedim", "T", "mT"):
+            moved = _permutation(name, args[1:], kwargs, rank)
+            return None if moved is None else moved.index(dim % rank)
+        if name in _RESHAPE and output.shape[dim] != source.shape[dim]:
+            return None
+        return dim
+
+
+def record(model: nn.Module, example: Any) -> Trace:
+    """Run a twin of `model` once on `example`, with every module and operation on the record."""
+    copied = twin(model)
+    recorder = _Recorder()
+    recorder.attach(copied)
+    with torch.no_grad(), recorder:
+        output = call(copied, to_device(example, device_of(model)))
+    logits = logits_tensor(output)
+    return Trace(
+        calls=recorder.calls,
+        activations=recorder.activations,
+        reads=recorder.reads,
+        linears=recorder.last_linear.get(id(logits), frozenset()),
+    )
+
+
+def _key(tensor: Tensor) -> Key:
+    return id(tensor), tensor._version
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _permutation(name: str, rest: Any, kwargs: Any, rank: int) -> list[int] | None:
+    """Output position -> input dimension, or None where the call is of a kind that is not read."""
+    if name == "permute":
+        dims = kwargs.get("dims", rest[0] if rest and isinstance(rest[0], (tuple, list)) else rest)
+        return [d % rank for d in dims]
+    if name in ("transpose", "swapaxes"):
+        pair = [*rest, *(kwargs[k] for k in ("dim0", "dim1", "axis0", "axis1") if k in kwargs)]
+        order = list(range(rank))
+        order[pair[0] % rank], order[pair[1] % rank] = order[pair[1] % rank], order[pair[0] % rank]
+        return order
+    return None

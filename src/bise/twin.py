@@ -1,0 +1,76 @@
+"""The twin: a module tree of its own over the caller's weights, so that nothing done to it reaches the caller."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.errors import BadInput
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """A deep copy of the module tree whose parameters and buffers alias the model's storage; frozen, in eval mode.
+
+    Tied parameters stay tied. Plain tensor attributes (old-style weight norm keeps its weight in one) are
+    aliased too, since a tensor with a graph behind it can't be copied.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise BadInput(
+                    f"{type(module).__name__} has weights without a shape yet; run the model once on an example"
+                )
+            memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+        for value in (*module.buffers(recurse=False), *vars(module).values()):
+            if isinstance(value, Tensor) and id(value) not in memo:
+                memo[id(value)] = value.detach()
+    try:
+        copied = copy.deepcopy(model, memo)
+    except Exception as error:
+        raise BadInput(
+            f"{type(model).__name__} can't be copied ({type(error).__name__}: {error}); keep locks, files and"
+            " generators out of the module's attributes"
+        ) from error
+    return copied.eval()
+
+
+def own(module: nn.Module, names: Iterable[str]) -> None:
+    """Give `module` storage of its own for the named parameters and buffers, in place, ties kept."""
+    wanted = set(names)
+    clones: dict[int, Tensor] = {}
+    for path, child in module.named_modules():
+        for key, value in (*child._parameters.items(), *child._buffers.items()):
+            name = f"{path}.{key}" if path else key
+            if value is None or name not in wanted:
+                continue
+            if id(value) not in clones:
+                clone = value.detach().clone()
+                clones[id(value)] = (
+                    nn.Parameter(clone, requires_grad=False) if isinstance(value, nn.Parameter) else clone
+                )
+            store: dict[str, Any] = child._parameters if key in child._parameters else child._buffers
+            store[key] = clones[id(value)]
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer by name, those that `state_dict` leaves out as well; tied ones under each name."""
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+
+
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 over the name, type, shape and bytes of every parameter and buffer."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(named_tensors(model).items()):
+        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
+    return digest.hexdigest()
