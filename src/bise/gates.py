@@ -116,9 +116,7 @@ class Subnetwork(nn.Module):
                 score = mask.float() * 2 - 1
             for what, tensor in (("scores", score), ("mask", mask)):
                 if tensor.shape != (site.units,):
-                    raise BadInput(
-                        f"{site.name}: {what} has shape {tuple(tensor.shape)} for {site.units} units"
-                    )
+                    raise BadInput(f"{site.name}: {what} has shape {tuple(tensor.shape)} for {site.units} units")
             gate = Gate(site, score.to(device), mask.to(device))
             self.gates.append(gate)
             module = modules[site.module]
@@ -242,34 +240,25 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     try:
         sites = tuple(Site(**site) for site in content["sites"])
         owned = frozenset(content["owned"])
-        parts = {
-            kind: {site.name: tensors[f"{kind}.{site.name}"] for site in sites}
-            for kind in ("scores", "masks")
-        }
+        parts = {kind: {site.name: tensors[f"{kind}.{site.name}"] for site in sites} for kind in ("scores", "masks")}
         own_tensors = {name: tensors[f"own.{name}"] for name in owned}
     except (KeyError, TypeError) as error:
         raise BadInput(f"{folder} holds no complete subnetwork (missing {error})") from error
     missing = sorted({site.module for site in sites} - set(dict(model.named_modules())))
     if missing:
-        raise BadInput(
-            f"{type(model).__name__} has no module {missing[0]}, which {folder} gates; load its own model"
-        )
+        raise BadInput(f"{type(model).__name__} has no module {missing[0]}, which {folder} gates; load its own model")
     sub = Subnetwork(model, sites, **parts, bottleneck=content["bottleneck"], owned=owned)
     everything = named_tensors(sub.network)
     for name, tensor in own_tensors.items():
         if name not in everything or everything[name].shape != tensor.shape:
-            raise BadInput(
-                f"{type(model).__name__} has no {name} of shape {tuple(tensor.shape)}; load its own model"
-            )
+            raise BadInput(f"{type(model).__name__} has no {name} of shape {tuple(tensor.shape)}; load its own model")
         everything[name].copy_(tensor)
     if fingerprint(sub.bare()) != content["weights"]:
         raise BadInput(
             f"the weights of this {type(model).__name__} are not the ones that {folder} was made with;"
             " load the same checkpoint first"
         )
-    sub.last_scores = {
-        site.name: tensors[f"last.{site.name}"] for site in sites if f"last.{site.name}" in tensors
-    }
+    sub.last_scores = {site.name: tensors[f"last.{site.name}"] for site in sites if f"last.{site.name}" in tensors}
     sub.record = content["record"]
     return sub
 
@@ -289,9 +278,7 @@ def subnetwork(
     modules = dict(model.named_modules())
     for name in tensors:
         if name.removesuffix(":in") not in modules or not name.removesuffix(":in"):
-            raise BadInput(
-                f"masks: {name!r} is no module of {type(model).__name__}; see bise.sites(model, example)"
-            )
+            raise BadInput(f"masks: {name!r} is no module of {type(model).__name__}; see bise.sites(model, example)")
     sub = Subnetwork(model, (), bottleneck=bottleneck)
     sub._waiting = tensors or None
     if example is not None:

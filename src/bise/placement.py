@@ -102,9 +102,7 @@ def _found(trace: Trace) -> tuple[list[Site], list[str]]:
             continue
         hook = trace.hook_past(activation)
         if hook is None:
-            left_out.append(
-                f"{activation.what} in {activation.module or 'the model itself'}: no module to hook"
-            )
+            left_out.append(f"{activation.what} in {activation.module or 'the model itself'}: no module to hook")
             continue
         name, dim, spread = hook
         out.append(Site(name=name, units=activation.units, dim=dim, spread=spread))
@@ -152,7 +150,5 @@ def _named(trace: Trace, patterns: list[str]) -> list[Site]:
 def _site_of(call: Call, side: str) -> Site:
     shape, dim = (call.input_shape, call.input_dim) if side == ":in" else (call.output_shape, call.output_dim)
     if shape is None or dim is None:
-        raise BadInput(
-            f"{call.path}: its {'input' if side == ':in' else 'output'} is no tensor with channels to gate"
-        )
+        raise BadInput(f"{call.path}: its {'input' if side == ':in' else 'output'} is no tensor with channels to gate")
     return Site(name=call.path + (":in" if side == ":in" else ""), units=shape[dim], dim=dim)

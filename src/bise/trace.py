@@ -14,43 +14,16 @@ from torch.overrides import TorchFunctionMode
 from bise.models.outputs import call, device_of, logits_tensor, to_device
 from bise.twin import twin
 
-ACTIVATIONS = frozenset(
-    [
-        "relu",
-        "relu6",
-        "leaky_relu",
-        "prelu",
-        "rrelu",
-        "elu",
-        "selu",
-        "celu",
-        "gelu",
-        "silu",
-        "mish",
-        "hardswish",
-        "hardtanh",
-        "hardsigmoid",
-        "sigmoid",
-        "tanh",
-        "softplus",
-        "softsign",
-        "logsigmoid",
-        "tanhshrink",
-        "softshrink",
-        "hardshrink",
-        "threshold",
-    ]
+ACTIVATIONS = re.compile(
+    r"^(relu6?|leaky_relu|prelu|rrelu|s?elu|celu|gelu|silu|mish|hardswish|hardtanh|hardsigmoid|sigmoid|tanh"
+    r"|softplus|softsign|logsigmoid|tanhshrink|softshrink|hardshrink|threshold)$"
 )
 _ACTIVATION_CLASS = re.compile(
     r"relu|gelu|silu|swish|mish|[sc]?elu$|tanh|sigmoid|softplus|softsign|shrink|activation$|quickgelu",
     re.IGNORECASE,
 )
-_LAYER = re.compile(
-    r"^(conv\w*|linear|bilinear|addmm|mm|bmm|matmul|einsum|multi_head_attention_forward|lstm|gru)$"
-)
-_POOLING = re.compile(
-    r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$"
-)
+_LAYER = re.compile(r"^(conv\w*|linear|bilinear|addmm|mm|bmm|matmul|einsum|multi_head_attention_forward|lstm|gru)$")
+_POOLING = re.compile(r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$")
 _PRODUCT = frozenset(("mul", "multiply", "__mul__", "__rmul__", "__imul__"))
 _RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "repeat"))
 
@@ -130,9 +103,7 @@ class Trace:
         makers = [c for c in self._single() if c.output_key == key and all(r.time > c.exit for r in reads)]
         if makers:
             return min(makers, key=lambda c: c.exit).path
-        readers = [
-            c for c in self._single() if c.input_key == key and all(c.entry < r.time < c.exit for r in reads)
-        ]
+        readers = [c for c in self._single() if c.input_key == key and all(c.entry < r.time < c.exit for r in reads)]
         return max(readers, key=lambda c: c.entry).path + ":in" if readers and reads else None
 
     def hook_past(self, activation: Activation) -> tuple[str, int, int] | None:
@@ -229,12 +200,8 @@ class _Recorder(TorchFunctionMode):
             name = func.__name__
         module = self.stack[-1].path if self.stack else ""
         product = name in _PRODUCT and sum(t.dim() > 0 for t in inputs) > 1
-        reached: frozenset[int] = frozenset().union(
-            *(self.reached_by.get(id(t), frozenset()) for t in inputs)
-        )
-        linear: frozenset[str] = frozenset().union(
-            *(self.last_linear.get(id(t), frozenset()) for t in inputs)
-        )
+        reached: frozenset[int] = frozenset().union(*(self.reached_by.get(id(t), frozenset()) for t in inputs))
+        linear: frozenset[str] = frozenset().union(*(self.last_linear.get(id(t), frozenset()) for t in inputs))
         if _LAYER.match(name):
             for index in reached:
                 self.activations[index].feeds_layer = True
@@ -253,7 +220,7 @@ class _Recorder(TorchFunctionMode):
                 self.dims.pop(id(tensor), None)
             else:
                 self.dims[id(tensor)] = dim
-        if name in ACTIVATIONS and not self.inside_activation:
+        if ACTIVATIONS.match(name) and not self.inside_activation:
             self._activation(name, module, outputs[0])
         return output
 
@@ -280,9 +247,7 @@ class _Recorder(TorchFunctionMode):
             return self.dims[id(tensor)]
         return {2: 1, 3: -1, 4: 1, 5: 1}.get(tensor.dim())
 
-    def _output_dim(
-        self, name: str, inputs: list[Tensor], args: Any, kwargs: Any, output: Tensor
-    ) -> int | None:
+    def _output_dim(self, name: str, inputs: list[Tensor], args: Any, kwargs: Any, output: Tensor) -> int | None:
         if name.startswith("conv"):
             return 1
         if name == "linear":

@@ -46,14 +46,10 @@ class Cells:
         classes = _count(y, classes, "y", "classes")
         given = list(bias_classes) if bias_classes is not None else [None] * b.shape[1]
         if len(given) != b.shape[1]:
-            raise BadInput(
-                f"bias_classes has {len(given)} entries for {b.shape[1]} biases; give one for each"
-            )
+            raise BadInput(f"bias_classes has {len(given)} entries for {b.shape[1]} biases; give one for each")
         sizes = tuple(_count(b[:, k], n, f"b[{k}]", f"bias_classes[{k}]") for k, n in enumerate(given))
         rows = [
-            _lift(y, b[:, k], classes, size)
-            if aligned is None
-            else _mapping(aligned, k, b.shape[1], y, classes, size)
+            _lift(y, b[:, k], classes, size) if aligned is None else _mapping(aligned, k, b.shape[1], y, classes, size)
             for k, size in enumerate(sizes)
         ]
         return Cells(
@@ -149,7 +145,7 @@ class Cells:
 
     def check_trainable(self, what: str = "train") -> None:
         """Refuse labels from which no bias can be learned away; warn where the MI term would be zero."""
-        if len(self.y.unique()) < 2:
+        if len(torch.unique(self.y)) < 2:
             raise BadInput(f"{what} holds one class only (y={int(self.y[0])}); it needs at least two")
         for k in range(self.biases):
             which = "b" if self.biases == 1 else f"b[{k}]"
@@ -159,7 +155,7 @@ class Cells:
                     f"{what} has no conflicting sample (ρ = 1 for {which}): nothing tells target from bias;"
                     " add samples whose bias differs from the usual one of their class"
                 )
-            seen = self.b[conflicting, k].unique()
+            seen = torch.unique(self.b[conflicting, k])
             if len(seen) == 1:
                 warnings.warn(
                     f"all {int(conflicting.sum())} conflicting samples of {what} share {which}={int(seen[0])}, so the"
@@ -172,7 +168,7 @@ class Cells:
         """Refuse another data set with classes or biases that this one has never seen."""
         if other.biases != self.biases:
             raise BadInput(f"{what} has {other.biases} biases and train has {self.biases}; they must agree")
-        missing = sorted(set(other.y.unique().tolist()) - set(self.y.unique().tolist()))
+        missing = sorted(set(torch.unique(other.y).tolist()) - set(torch.unique(self.y).tolist()))
         if missing:
             raise BadInput(
                 f"{what} holds class {missing[0]}, which train lacks; drop it from {what} or add it to train"
@@ -211,15 +207,11 @@ def _mapping(
         if isinstance(value, (tuple, list)) and len(value) != biases:
             raise BadInput(f"aligned maps y={target} to {value}; give one b for each of the {biases} biases")
         if not isinstance(value, (tuple, list)) and biases > 1:
-            raise BadInput(
-                f"aligned maps y={target} to {value}; give a tuple, one b for each of the {biases} biases"
-            )
+            raise BadInput(f"aligned maps y={target} to {value}; give a tuple, one b for each of the {biases} biases")
         if not 0 <= int(target) < classes or not 0 <= int(b) < size:
-            raise BadInput(
-                f"aligned maps y={target} to b={b}, out of range for {classes} classes and {size} biases"
-            )
+            raise BadInput(f"aligned maps y={target} to b={b}, out of range for {classes} classes and {size} biases")
         row[int(target)] = int(b)
-    missing = [int(v) for v in y.unique() if row[v] < 0]
+    missing = [int(v) for v in torch.unique(y) if row[v] < 0]
     if missing:
         raise BadInput(f"aligned has no entry for y={missing[0]}; map every class to its aligned b")
     return row

@@ -43,9 +43,7 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
             raise BadInput(f"y has shape {tuple(self.y.shape)}; it takes one int a sample")
         for name, values in (("y", self.y), ("b", self.b)):
             if values is not None and len(values) != len(dataset):
-                raise BadInput(
-                    f"{name} has {len(values)} labels for {len(dataset)} samples; give one for each sample"
-                )
+                raise BadInput(f"{name} has {len(values)} labels for {len(dataset)} samples; give one for each sample")
         self.classes = classes
         self.bias_classes = (bias_classes,) if isinstance(bias_classes, int) else bias_classes
         self.aligned = aligned
@@ -107,9 +105,7 @@ def labels(
     return Cells.of(
         _label_tensor(y, "y"),
         _label_tensor(b, "b"),
-        classes=getattr(dataset, "classes", None)
-        if isinstance(getattr(dataset, "classes", None), int)
-        else None,
+        classes=getattr(dataset, "classes", None) if isinstance(getattr(dataset, "classes", None), int) else None,
         bias_classes=getattr(dataset, "bias_classes", None),
         aligned=aligned if aligned is not None else getattr(dataset, "aligned", None),
         groups=getattr(dataset, "groups", "cells"),
@@ -157,7 +153,5 @@ def _label_tensor(values: Any, name: str) -> Tensor:
 def _plain(values: Any) -> Any:
     """Lists of tuples or of 0-dimensional tensors as nested lists that torch reads in one go."""
     if isinstance(values, (list, tuple)):
-        return (
-            [_plain(v) if isinstance(v, (list, tuple, Tensor)) else v for v in values] if values else values
-        )
+        return [_plain(v) if isinstance(v, (list, tuple, Tensor)) else v for v in values] if values else values
     return values.tolist() if isinstance(values, Tensor) else values

@@ -18,8 +18,7 @@ def expected_calibration_error(confidence: Tensor, correct: Tensor, bins: int = 
     inside = (confidence >= 0) & (confidence <= 1)
     if not inside.all():
         raise ValueError(
-            f"confidence: {float(confidence[~inside][0])} is not a probability; "
-            "give the softmax's maximum, not a logit"
+            f"confidence: {float(confidence[~inside][0])} is not a probability; give the softmax's maximum, not a logit"
         )
     inner_edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
     # right=False closes each bin on the right; a confidence of exactly 0 joins the first.

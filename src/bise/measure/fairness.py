@@ -43,9 +43,7 @@ def true_positive_gaps(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> dict[int
     """{y: (max_b − min_b) P(ŷ = y | y, b)} for the y in y_true, labels [N]; nan for a y in one b only."""
     classes, table = _table(y_true, y_pred, b)
     per_class = table.sum(dim=2)
-    return {
-        label: _spread(table[c, :, c], per_class[c]) for c, label in enumerate(classes) if per_class[c].any()
-    }
+    return {label: _spread(table[c, :, c], per_class[c]) for c, label in enumerate(classes) if per_class[c].any()}
 
 
 def _table(y_true: Tensor, y_pred: Tensor, b: Tensor) -> tuple[list[int], Tensor]:

@@ -68,8 +68,7 @@ def cell_index(y: Tensor, b: Tensor, classes: int, bias_classes: tuple[int, ...]
         low, high = int(label.min()), int(label.max())
         if low < 0 or high >= size:
             raise ValueError(
-                f"{name}: values {low} to {high} with {size} classes; "
-                f"give labels in 0 … {size - 1}, or more classes"
+                f"{name}: values {low} to {high} with {size} classes; give labels in 0 … {size - 1}, or more classes"
             )
         cell = cell * size + label
     return cell
@@ -156,9 +155,7 @@ def _mean(parts: Sequence[_Estimate]) -> _Estimate:
     return _Estimate(value=value, variance=variance, interval=interval, n=sum(part.n for part in parts))
 
 
-def _group_of(
-    cells: Sequence[int], names: Mapping[int, str], groups: Mapping[int, str] | None
-) -> Mapping[int, str]:
+def _group_of(cells: Sequence[int], names: Mapping[int, str], groups: Mapping[int, str] | None) -> Mapping[int, str]:
     """The map from cell id to group, after checking that it covers every non-empty cell."""
     unnamed = [cell for cell in cells if cell not in names]
     if unnamed:

@@ -38,9 +38,7 @@ def class_logits(output: Any) -> Tensor:
     if logits.dim() == 1:
         logits = logits.unsqueeze(1)
     if logits.dim() != 2:
-        raise BadInput(
-            f"the model's logits have shape {tuple(logits.shape)}; a classifier gives [samples, classes]"
-        )
+        raise BadInput(f"the model's logits have shape {tuple(logits.shape)}; a classifier gives [samples, classes]")
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 class SimpleConvNet(nn.Module):
     """Four 7 × 7 convolutions with BatchNorm and ReLU, global average pooling, one linear layer (531,210 weights)."""
 
-    def __init__(
-        self, classes: int = 10, *, widths: tuple[int, ...] = (16, 32, 64, 128), kernel: int = 7
-    ) -> None:
+    def __init__(self, classes: int = 10, *, widths: tuple[int, ...] = (16, 32, 64, 128), kernel: int = 7) -> None:
         super().__init__()
         channels = (3, *widths)
         self.blocks = nn.ModuleList(
@@ -31,9 +29,7 @@ class SimpleConvNet(nn.Module):
 class MLP(nn.Module):
     """Three hidden layers of 100 ReLU units on flattened inputs (256,510 weights for 28 × 28 × 3)."""
 
-    def __init__(
-        self, inputs: int = 2352, classes: int = 10, *, hidden: tuple[int, ...] = (100, 100, 100)
-    ) -> None:
+    def __init__(self, inputs: int = 2352, classes: int = 10, *, hidden: tuple[int, ...] = (100, 100, 100)) -> None:
         super().__init__()
         widths = (inputs, *hidden)
         self.hidden = nn.ModuleList(

@@ -18,18 +18,12 @@ def torchvision() -> ModuleType:
     try:
         import torchvision as module
     except ModuleNotFoundError as error:
-        raise BadInput(
-            "torchvision is not installed; install the extra: pip install 'bise[vision]'"
-        ) from error
+        raise BadInput("torchvision is not installed; install the extra: pip install 'bise[vision]'") from error
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
-        torch.library.define(
-            "torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
-        torch.library.define(
-            "torchvision::qnms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        )
+        torch.library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        torch.library.define("torchvision::qnms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
         import torchvision as module
