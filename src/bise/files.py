@@ -33,7 +33,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """`content` with the schema version, indented; NaN and infinity become null, which every reader knows."""
-    text = json.dumps({"schema": SCHEMA, **_finite(content)}, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps({"schema": SCHEMA, **finite(content)}, indent=2, ensure_ascii=False, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 
@@ -64,18 +64,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load
 
     try:
-        return load(path.read_bytes())  # type: ignore[no-any-return]
+        return load(path.read_bytes())
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{path} is no readable safetensors file ({error})") from error
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """`value` with every NaN and infinity in it as None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

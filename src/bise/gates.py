@@ -35,7 +35,7 @@ class _StraightThrough(torch.autograd.Function):
 
 def straight_through(scores: Tensor, tau: Tensor) -> Tensor:
     """Gate values in {0, 1} of `scores`, with a gradient; τ is a tensor, so that annealing needs no new graph."""
-    return _StraightThrough.apply(scores, tau)  # type: ignore[no-any-return,no-untyped-call]
+    return _StraightThrough.apply(scores, tau)  # type: ignore[no-untyped-call]
 
 
 def slope(scores: Tensor, tau: Tensor | float) -> Tensor:
@@ -96,7 +96,7 @@ class Subnetwork(nn.Module):
         self.bottleneck = bottleneck
         self.owned = owned
         self.record: dict[str, Any] = {}
-        self.last_scores: dict[str, Tensor] = {}
+        self.last_tensors: dict[str, Tensor] = {}
         self.sites: tuple[Site, ...] = ()
         self.gates = nn.ModuleList()
         self._hooks: list[tuple[str, str, int]] = []
@@ -188,7 +188,21 @@ class Subnetwork(nn.Module):
     @property
     def last(self) -> Subnetwork:
         """The mask of the last epoch, where an earlier one was selected as best; else this one."""
-        return self.with_scores(self.last_scores) if self.last_scores else self
+        if not self.last_tensors:
+            return self
+        scores = {site.name: self.last_tensors[f"scores.{site.name}"] for site in self.sites}
+        other = self.with_scores(scores)
+        own(other.network, self.owned)
+        everything = named_tensors(other.network)
+        for name in self.owned:
+            everything[name].detach().copy_(self.last_tensors[f"own.{name}"])
+        return other
+
+    def keep_last(self, scores: Mapping[str, Tensor]) -> None:
+        """Remember `scores` and what it owns now as those of the last epoch, before an earlier one is restored."""
+        everything = named_tensors(self.network)
+        self.last_tensors = {f"scores.{name}": score.detach().clone() for name, score in scores.items()}
+        self.last_tensors |= {f"own.{name}": everything[name].detach().clone() for name in self.owned}
 
     @contextmanager
     def features(self) -> Iterator[list[Tensor]]:
@@ -216,7 +230,7 @@ class Subnetwork(nn.Module):
         folder = Path(folder)
         tensors = {f"scores.{name}": t for name, t in self.scores.items()}
         tensors |= {f"masks.{name}": t for name, t in self.masks.items()}
-        tensors |= {f"last.{name}": t for name, t in self.last_scores.items()}
+        tensors |= {f"last.{name}": t for name, t in self.last_tensors.items()}
         everything = named_tensors(self.network)
         tensors |= {f"own.{name}": everything[name] for name in sorted(self.owned)}
         write_tensors(folder / "subnetwork.safetensors", tensors)
@@ -258,7 +272,7 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
             f"the weights of this {type(model).__name__} are not the ones that {folder} was made with;"
             " load the same checkpoint first"
         )
-    sub.last_scores = {site.name: tensors[f"last.{site.name}"] for site in sites if f"last.{site.name}" in tensors}
+    sub.last_tensors = {name.removeprefix("last."): t for name, t in tensors.items() if name.startswith("last.")}
     sub.record = content["record"]
     return sub
 

@@ -54,15 +54,17 @@ def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | Non
     return {site.name: site.units for site in place(model, example, patterns=patterns).sites}
 
 
-def place(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> Placement:
-    """Run `model` once on `example` and find its sites and its bottleneck."""
+def place(
+    model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None, gated: bool = True
+) -> Placement:
+    """Run `model` once on `example` and find its sites and its bottleneck; where it is `gated`, it needs a site."""
     trace = record(model, example)
     if patterns is None:
         found, left_out = _found(trace)
         found = _family(model, trace, found)
     else:
         found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns)), []
-    if not found:
+    if gated and not found:
         raise BadInput(
             f"{type(model).__name__} has no site: no nonlinearity's output feeds a later layer"
             + (f" ({'; '.join(left_out)})" if left_out else "")

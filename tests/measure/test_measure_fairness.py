@@ -40,9 +40,7 @@ def one_against_rest(metric, y_true, y_pred, b, classes):
 def test_binary_demographic_parity_is_fairlearns(rows):
     y_true, y_pred, b = columns(rows)
     assume(len(b.unique()) > 1)
-    expected = oracle.demographic_parity_difference(
-        y_true.numpy(), y_pred.numpy(), sensitive_features=b.numpy()
-    )
+    expected = oracle.demographic_parity_difference(y_true.numpy(), y_pred.numpy(), sensitive_features=b.numpy())
     assert demographic_parity_difference(y_true, y_pred, b=b) == pytest.approx(expected, abs=1e-12)
 
 
@@ -87,6 +85,16 @@ def test_the_false_positive_spread_counts():
     y_pred = torch.tensor([1, 0, 0, 1, 1, 0])
     b = torch.tensor([0, 0, 0, 1, 1, 1])
     assert equalized_odds_difference(y_true, y_pred, b=b) == 0.5
+
+
+def test_the_false_positive_spread_counts_for_itself_with_three_classes():
+    # 1 occurs with b = 0 only and is recognised; 2 occurs with b = 1 only and is taken for 0, which is
+    # recognised everywhere: no true positive rate differs between two values of b, but 0 is falsely predicted
+    # for none of b = 0 and all of b = 1.
+    y_true, y_pred = torch.tensor([0, 1, 0, 2]), torch.tensor([0, 1, 0, 0])
+    b = torch.tensor([0, 0, 1, 1])
+    assert true_positive_gaps(y_true, y_pred, b=b)[0] == 0
+    assert equalized_odds_difference(y_true, y_pred, b=b) == 1
 
 
 def test_labels_need_not_count_from_zero():

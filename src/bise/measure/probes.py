@@ -30,7 +30,7 @@ def linear_probe(z: Tensor, b: Tensor, *, cell: Tensor, seed: int = 0) -> Probe:
     """Train logistic regression from features z [N, d] to b [N] on half of each cell; measure it on the rest.
 
     All cells with samples (cell ids [N]) count evenly in both halves: under the natural shares a probe that
-    knows y, which z is made for, would get b right by way of y. Cells of one sample are used for training only.
+    knows y, which z is made for, would get b right by way of y. Cells of one sample are only trained on.
     """
     if z.dim() != 2 or z.shape[1] == 0:
         raise ValueError(f"z: shape {list(z.shape)}; give one row of features per sample, shape [N, d]")
@@ -39,8 +39,8 @@ def linear_probe(z: Tensor, b: Tensor, *, cell: Tensor, seed: int = 0) -> Probe:
     if not z.isfinite().all():
         raise ValueError("z: holds nan or infinite values; check the model that made these features")
 
-    # A caller may measure under no_grad or inference_mode; the probe still has to learn.
-    with torch.inference_mode(False), torch.enable_grad():
+    # A caller may measure under inference_mode; the probe still has to learn (no_grad is lifted by LBFGS).
+    with torch.inference_mode(False):
         train, test = _split(cell, seed)
         if len(test) == 0:
             raise ValueError("cell: no cell has two samples, one for training and one for testing; give more")
@@ -68,7 +68,7 @@ def fit_logistic(x: Tensor, target: Tensor, share: Tensor, classes: int) -> tupl
         torch.autograd.backward(value)
         return value
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    optimizer.step(loss)
     return weight.detach(), bias.detach()
 
 

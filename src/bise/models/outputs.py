@@ -21,9 +21,9 @@ def logits_tensor(output: Any) -> Tensor:
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor):
-        return output["logits"]  # type: ignore[no-any-return]
+        return output["logits"]
     if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits  # type: ignore[no-any-return]
+        return output.logits
     if isinstance(output, (tuple, list)) and output and isinstance(output[0], Tensor):
         return output[0]
     raise BadInput(

@@ -23,7 +23,7 @@ class SimpleConvNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:
             x = block(x)
-        return self.fc(self.pool(x).flatten(1))  # type: ignore[no-any-return]
+        return self.fc(self.pool(x).flatten(1))
 
 
 class MLP(nn.Module):
@@ -41,4 +41,4 @@ class MLP(nn.Module):
         x = x.flatten(1)
         for layer in self.hidden:
             x = layer(x)
-        return self.fc(x)  # type: ignore[no-any-return]
+        return self.fc(x)

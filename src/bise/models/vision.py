@@ -27,4 +27,4 @@ def torchvision() -> ModuleType:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
         import torchvision as module
-    return module  # type: ignore[no-any-return]
+    return module

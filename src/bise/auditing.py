@@ -1,0 +1,211 @@
+"""How biased a model is: groups with intervals, information, fairness, calibration, and what a probe can read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.data.cells import Cells
+from bise.data.contract import Alignment, Progress, labels
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.errors import BadInput
+from bise.extraction import check_classes
+from bise.gates import Subnetwork
+from bise.measure.calibration import calibration_by_group, expected_calibration_error
+from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
+from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy
+from bise.measure.information import mutual_information
+from bise.measure.probes import Probe, linear_probe
+from bise.models.outputs import device_of
+from bise.placement import one_bottleneck, place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset:
+    """Accuracy over some of the samples, with its 95 % interval."""
+
+    accuracy: float
+    interval: tuple[float, float]
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasAudit:
+    """What concerns one bias. Information in nats; gaps are differences of rates, 0 the fairest."""
+
+    information_predicted: float
+    """I(Ŷ; B): how much the predictions tell about the bias …"""
+    information_actual: float
+    """… against I(Y; B), how much the targets themselves do."""
+    demographic_parity_difference: float
+    equalized_odds_difference: float
+    true_positive_gaps: dict[int, float]
+    probe: Probe | None
+    """How well a fresh linear probe reads b from the bottleneck, and what a constant answer would reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The audit of a model on a data set; every accuracy is a share of 1."""
+
+    groups: GroupAccuracy
+    aligned: Subset
+    """Samples that are aligned in every bias."""
+    conflicting: Subset
+    """Samples that conflict in at least one."""
+    alignment: str
+    """Whether aligned biases were "given" or "measured" on this very data set."""
+    biases: tuple[BiasAudit, ...]
+    calibration_error: float
+    calibration_by_group: dict[str, float]
+    n: int
+    probe_skipped: str | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Over samples."""
+        return self.groups.accuracy
+
+    @property
+    def unbiased(self) -> float:
+        """The mean over groups."""
+        return self.groups.unbiased
+
+    @property
+    def worst_group(self) -> float:
+        """The minimum over groups."""
+        return self.groups.worst_group
+
+    @property
+    def by_group(self) -> dict[str, float]:
+        return self.groups.by_group
+
+    @property
+    def mutual_information(self) -> tuple[tuple[float, float], ...]:
+        """(I(Ŷ; B), I(Y; B)) in nats, for each bias: a model is biased where the first exceeds the second."""
+        return tuple((b.information_predicted, b.information_actual) for b in self.biases)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the group figures at the top, the rest below them."""
+        content = asdict(self)
+        return content.pop("groups") | content
+
+    def __str__(self) -> str:
+        lines = [
+            f"accuracy    {_share(self.accuracy, self.groups.interval['accuracy'])}  over {self.n} samples",
+            f"unbiased    {_share(self.unbiased, self.groups.interval['unbiased'])}  mean over"
+            f" {len(self.by_group)} groups",
+            f"worst group {_share(self.worst_group, self.groups.interval['worst_group'])}"
+            f"  {self.groups.worst_group_name}",
+            f"aligned     {_share(self.aligned.accuracy, self.aligned.interval)}  {self.aligned.n} samples",
+            f"conflicting {_share(self.conflicting.accuracy, self.conflicting.interval)}  {self.conflicting.n} samples",
+        ]
+        for k, bias in enumerate(self.biases):
+            which = "b" if len(self.biases) == 1 else f"b[{k}]"
+            lines.append(
+                f"{which}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
+                f" demographic parity {bias.demographic_parity_difference:.3f},"
+                f" equalised odds {bias.equalized_odds_difference:.3f}"
+            )
+            if bias.probe is not None:
+                lines.append(
+                    f"{which}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
+                    f" (a constant answer: {100 * bias.probe.chance:.1f} %)"
+                )
+        return "\n".join(lines)
+
+
+def audit(
+    model: nn.Module,
+    data: Any,
+    *,
+    aligned: Alignment | Cells | None = None,
+    bottleneck: str | None = None,
+    probe: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Audit:
+    """Audit a model or a subnetwork on `data`, which yields (x, y, b); the model is not changed.
+
+    On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
+    {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
+    is used, or else what is most over-represented in `data`.
+    """
+    cells = labels(data, aligned=None if isinstance(aligned, Cells) else aligned, progress=progress)
+    if isinstance(aligned, Cells):
+        aligned.check_covers(cells, "data")
+        cells = cells.realigned(aligned.aligned_bias)
+    inputs = Inputs(data, device_of(model))
+    sub, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
+    seen = infer(sub, inputs, features=sub.bottleneck is not None, progress=progress, label="auditing")
+    check_classes(seen.logits, cells)
+    if not seen.logits.isfinite().all():
+        bad = int((~seen.logits.isfinite().all(1)).nonzero()[0, 0])
+        raise BadInput(f"the model's logits for sample {bad} are not finite; check its weights and the input's scale")
+    confidence, predicted = seen.logits.softmax(1).max(1)
+    correct = predicted == cells.y
+    names = cells.names()
+    grouping = cells.alignment_names() if cells.groups == "alignment" else None
+    all_aligned = cells.aligned.all(1)
+    return Audit(
+        groups=group_accuracy(correct, cells.index, names, grouping),
+        aligned=_subset(correct, all_aligned),
+        conflicting=_subset(correct, ~all_aligned),
+        alignment="given" if cells.alignment_given else "measured",
+        biases=tuple(_bias_audit(cells, k, predicted, seen.z, seed) for k in range(cells.biases)),
+        calibration_error=expected_calibration_error(confidence, correct),
+        calibration_by_group=calibration_by_group(confidence, correct, cells.index, names),
+        n=len(cells),
+        probe_skipped=skipped,
+    )
+
+
+def _with_bottleneck(
+    model: nn.Module, inputs: Inputs, bottleneck: str | None, probe: bool
+) -> tuple[Subnetwork, str | None]:
+    """The model as a subnetwork, with its bottleneck where the probe can have one, else with the reason why not."""
+    if isinstance(model, Subnetwork):
+        if not probe or model.bottleneck is not None:
+            return model, None if probe else "not asked for"
+        copy = model.with_scores(model.scores)
+        copy.bottleneck = bottleneck
+        return copy, None if bottleneck else "the subnetwork has no bottleneck"
+    sub = Subnetwork(model, ())
+    if not probe:
+        return sub, "not asked for"
+    try:
+        sub.bottleneck = one_bottleneck(place(model, inputs.example(), gated=False), model, bottleneck)
+    except BadInput as error:
+        if bottleneck is not None:
+            raise
+        return sub, str(error)
+    return sub, None
+
+
+def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed: int) -> BiasAudit:
+    b = cells.b[:, k]
+    readable = z is not None and len(torch.unique(b)) > 1
+    return BiasAudit(
+        information_predicted=mutual_information(predicted, b),
+        information_actual=mutual_information(cells.y, b),
+        demographic_parity_difference=demographic_parity_difference(cells.y, predicted, b=b),
+        equalized_odds_difference=equalized_odds_difference(cells.y, predicted, b=b),
+        true_positive_gaps=true_positive_gaps(cells.y, predicted, b=b),
+        probe=linear_probe(z.cpu(), b, cell=cells.index, seed=seed) if readable and z is not None else None,
+    )
+
+
+def _subset(correct: Tensor, mask: Tensor) -> Subset:
+    accuracy, interval, n = subset_accuracy(correct, mask)
+    return Subset(accuracy=accuracy, interval=interval, n=n)
+
+
+def _share(value: float, interval: tuple[float, float]) -> str:
+    if math.isnan(value):
+        return "   –                "
+    return f"{100 * value:5.1f} % [{100 * interval[0]:5.1f}, {100 * interval[1]:5.1f}]"

@@ -1,0 +1,262 @@
+"""The command line: thin. Only the standard library and typer are imported before a command runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Find the unbiased network inside a biased classifier, without changing one of its weights.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ModelOption = Annotated[
+    str, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
+]
+WeightsOption = Annotated[
+    Path | None, typer.Option("--weights", help="Its weights, .safetensors or a state dict in .pt.")
+]
+DataOption = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help='package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
+        "or None where there is no such split.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+
+
+@app.callback()
+def _root() -> None:
+    """Find the unbiased network inside a biased classifier."""
+
+
+@app.command(epilog="Example: bise demo --seed 1 --out runs/demo-1")
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed of data, training and extraction.")] = 0,
+    rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.97,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/demo-SEED.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
+    with _guard():
+        from bise.demo import demo as run_demo
+        from bise.terminal import Bars
+
+        folder = out or Path(f"runs/demo-{seed}")
+        with Bars() as bars:
+            summary = run_demo(folder, seed=seed, rho=rho, progress=bars)
+        _show(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
+
+
+@app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
+def audit(
+    model: ModelOption,
+    data: DataOption,
+    weights: WeightsOption = None,
+    split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
+    run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
+    with _guard():
+        import bise
+        from bise.files import finite
+
+        network, load = _model(model, weights), _function(data, "--data")
+        subject = network if run is None else bise.load(run / "subnetwork", network)
+        train = load("train")
+        with bise.Bars() as bars:
+            aligned = None if train is None else bise.data.labels(train, progress=bars)
+            found = bise.audit(subject, _split(load, split), aligned=aligned, progress=bars)
+        print(json.dumps(finite(found.as_dict()), indent=2) if as_json else found)
+
+
+@app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")
+def extract(
+    model: ModelOption,
+    data: DataOption,
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    weights: WeightsOption = None,
+    preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
+    gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
+    mi: Annotated[str | None, typer.Option(help="conflicting, batch or none.")] = None,
+    bn: Annotated[str | None, typer.Option(help="BatchNorm: frozen, statistics or all.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps an epoch.")] = None,
+    upsilon: Annotated[int | None, typer.Option(help="υ, epochs between annealings.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
+    bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
+    sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
+    with _guard():
+        from bise.jobs import extract_job
+        from bise.terminal import Bars
+
+        named = {"gamma": gamma, "mi": mi, "bn": bn, "batch_size": batch_size, "steps": steps, "upsilon": upsilon}
+        changes = {key: value for key, value in named.items() if value is not None}
+        with Bars() as bars:
+            summary = extract_job(
+                _model(model, weights),
+                _function(data, "--data"),
+                out,
+                preset=preset,
+                changes={**changes, "seed": seed},
+                bottleneck=bottleneck,
+                sites=sites or None,
+                source={"model": model, "weights": str(weights) if weights else None, "data": data},
+                progress=bars,
+            )
+        _show(summary, "Accuracy on the test split, %", out, as_json)
+
+
+@app.command(epilog="Example: bise finetune runs/a --epochs 20 --lr 0.001")
+def finetune(
+    run: Annotated[Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")],
+    epochs: Annotated[int, typer.Option(help="Epochs.")] = 20,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
+    batch_size: Annotated[int, typer.Option(help="Samples a batch.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Train the weights that remain, mask fixed, and the dense control by the same settings."""
+    with _guard():
+        from bise.errors import BadInput
+        from bise.files import read_json
+        from bise.jobs import finetune_job
+        from bise.terminal import Bars
+
+        source = read_json(run / "config.json").get("source")
+        if source is None:
+            raise BadInput(f"{run} is no run of bise extract, so its model and data are unknown; finetune such a run")
+        with Bars() as bars:
+            summary = finetune_job(
+                _model(source["model"], Path(source["weights"]) if source["weights"] else None),
+                _function(source["data"], "--data"),
+                run,
+                changes={"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed},
+                progress=bars,
+            )
+        _show(summary, "Accuracy on the test split, %", run, as_json)
+
+
+@contextmanager
+def _guard() -> Iterator[None]:
+    """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130."""
+    import warnings
+
+    from bise.errors import BadInput, BiseWarning
+
+    def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, BiseWarning):
+            print(f"warning: {message}", file=sys.stderr)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = tell
+            yield
+    except BadInput as error:
+        print(f"bise: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as error:
+        print("bise: stopped; run the same command again to start over", file=sys.stderr)
+        raise typer.Exit(130) from error
+
+
+def _function(name: str, option: str) -> Any:
+    """What package.module:function names, the working folder included in the search."""
+    import importlib
+
+    from bise.errors import BadInput
+
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise BadInput(f"{option} {name!r} names no function; write package.module:function")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"{option} {name!r} can't be imported ({error}); run from the folder that holds it") from error
+
+
+def _model(name: str, weights: Path | None) -> Any:
+    """The user's model with its weights; a .pt file is read with weights_only, so that it can't run code."""
+    from torch import nn
+
+    from bise.errors import BadInput
+
+    model = _function(name, "--model")()
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
+    if weights is not None:
+        try:
+            model.load_state_dict(_state(weights))
+        except RuntimeError as error:
+            raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
+    return model
+
+
+def _state(weights: Path) -> Any:
+    import pickle
+
+    import torch
+
+    from bise.errors import BadInput
+    from bise.files import read_tensors
+
+    if weights.suffix == ".safetensors":
+        return read_tensors(weights)
+    try:
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"--weights {weights} can't be read ({reason}); give a state dict or .safetensors") from error
+    return state.get("state_dict", state) if isinstance(state, dict) else state
+
+
+def _split(load: Any, split: str) -> Any:
+    from bise.errors import BadInput
+
+    data = load(split)
+    if data is None:
+        raise BadInput(f"--data has no split {split!r}; choose another with --split")
+    return data
+
+
+def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
+    from rich.console import Console
+
+    from bise.files import finite
+    from bise.terminal import audit_table
+
+    if as_json:
+        print(json.dumps(finite(summary), indent=2))
+        return
+    console = Console()
+    models = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
+    rows = {name: summary[name] for name in models if name in summary}
+    if any("unbiased" in row for row in rows.values()):
+        console.print(audit_table(title, rows))
+    before, after = summary["weights"]["before"], summary["weights"]["after"]
+    console.print(f"weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
+    selection = summary["selection"]
+    chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
+    console.print(f"selection: {chosen}; stopped at {summary['stopped']}")
+    console.print(f"run folder: {folder}  ({summary['seconds']:.0f} s)", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the command `bise`."""
+    app()

@@ -1,0 +1,178 @@
+"""What a job does, as frozen dataclasses with orthogonal fields; a preset is a function that sets them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bise.errors import BadInput
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
+
+
+def _positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise BadInput(f"{name}={value} must be greater than 0")
+
+
+def _at_least_zero(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise BadInput(f"{name}={value} must be 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractConfig:
+    """How a subnetwork is looked for. The defaults are the preset `balanced`."""
+
+    gamma: float = 1.0
+    """γ, the weight of the mutual information."""
+    sampler: str = "balanced"
+    """How batches are drawn: "natural" passes over the data, or "balanced", strata evenly."""
+    balance: str = "auto"
+    """What counts as a stratum, for even draws and for weights="groups": "cells", "alignment" groups or "auto"."""
+    weights: str = "none"
+    """Weights of the cross-entropy: "groups", N / (G · n_g); "paper", its closed forms; "none"."""
+    mi: str = "conflicting"
+    """Which samples of a batch the mutual information is taken over: "conflicting", the whole "batch", "none"."""
+    head_data: str = "balanced"
+    """What the bias head trains on: "natural" or "balanced" draws."""
+    bn: str = "frozen"
+    """BatchNorm while masks are learned: "frozen", "statistics" updated, or "all" (β and γ learned too)."""
+    collapse: str = "prevent"
+    """A site that would close wholly: "prevent" keeps its best unit open; "undo" goes back to the last live mask."""
+
+    batch_size: int = 100
+    steps: int | None = 20
+    """Steps an epoch; None is one pass over the data."""
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    kappa: float = 0.5
+    """κ: τ is multiplied by it …"""
+    upsilon: int = 10
+    """υ: … after every so many epochs, …"""
+    tau_min: float = 1e-3
+    """τ_min: … until it falls below this."""
+
+    head_epochs: int = 50
+    """E: epochs of the bias head before the masks are learned and after each annealing."""
+    head_steps: int | None = 20
+    """Steps of a head epoch; None is one pass over the data."""
+    head_lr: float = 0.1
+    head_momentum: float = 0.9
+    head_weight_decay: float = 1e-4
+
+    cache: bool = True
+    """Refine the head on cached features; False runs the network anew for every head epoch, as augmentation needs."""
+    cache_bytes: int = 2 << 30
+    """Features beyond this are mapped to a file."""
+    early_stop: bool = True
+    """Stop once no gate can flip any more (only with BatchNorm frozen)."""
+    selection: str = "unbiased"
+    """What *best* maximises on val: "unbiased", "worst_group" or "accuracy"."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _choice("sampler", self.sampler, ("natural", "balanced"))
+        _choice("balance", self.balance, ("auto", "cells", "alignment"))
+        _choice("weights", self.weights, ("groups", "paper", "none"))
+        _choice("mi", self.mi, ("conflicting", "batch", "none"))
+        _choice("head_data", self.head_data, ("natural", "balanced"))
+        _choice("bn", self.bn, ("frozen", "statistics", "all"))
+        _choice("collapse", self.collapse, ("prevent", "undo"))
+        _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        if self.sampler == "balanced" and self.weights != "none":
+            raise BadInput(
+                f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
+                ' use weights="none", or sampler="natural"'
+            )
+        _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon)
+        _positive(tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr)
+        _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
+        if not 0 < self.kappa < 1:
+            raise BadInput(f"kappa={self.kappa} can't anneal the temperature; give a value between 0 and 1")
+        if self.tau_min >= 1:
+            raise BadInput(f"tau_min={self.tau_min} is no end for a temperature that starts at 1; give less than 1")
+        for name, value in (("momentum", self.momentum), ("head_momentum", self.head_momentum)):
+            if not 0 <= value < 1:
+                raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
+
+    @classmethod
+    def balanced(cls, **changes: Any) -> ExtractConfig:
+        """The default: every batch draws the cells evenly, so far fewer steps suffice."""
+        return cls(**changes)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> ExtractConfig:
+        """Algorithm 1 to the letter: natural passes, the paper's weights, its schedule."""
+        letter: dict[str, Any] = {
+            "sampler": "natural",
+            "weights": "paper",
+            "head_data": "natural",
+            "steps": None,
+            "head_steps": None,
+            "collapse": "undo",
+            "selection": "accuracy",
+        }
+        return cls(**(letter | changes))
+
+    def temperatures(self) -> list[float]:
+        """τ of each stretch of υ epochs, until it falls below τ_min."""
+        taus = [1.0]
+        while taus[-1] * self.kappa >= self.tau_min:
+            taus.append(taus[-1] * self.kappa)
+        return taus
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How weights are trained: from scratch, or in a subnetwork whose mask stays. The defaults suit finetuning."""
+
+    epochs: int = 20
+    batch_size: int = 100
+    steps: int | None = None
+    """Steps an epoch; None is one pass over the data, or as many draws."""
+    optimizer: str = "sgd"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    schedule: str = "constant"
+    """"constant", "cosine", or "steps": divided by 10 at each of `milestones`."""
+    milestones: tuple[int, ...] = ()
+    sampler: str = "natural"
+    balance: str = "auto"
+    weights: str = "none"
+    selection: str = "unbiased"
+    """What the best epoch maximises on val."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
+        _choice("schedule", self.schedule, ("constant", "cosine", "steps"))
+        _choice("sampler", self.sampler, ("natural", "balanced"))
+        _choice("balance", self.balance, ("auto", "cells", "alignment"))
+        _choice("weights", self.weights, ("groups", "paper", "none"))
+        _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        _positive(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, lr=self.lr)
+        _at_least_zero(weight_decay=self.weight_decay)
+        if self.sampler == "balanced" and self.weights != "none":
+            raise BadInput(
+                f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
+                ' use weights="none", or sampler="natural"'
+            )
+
+    @classmethod
+    def finetuning(cls, **changes: Any) -> TrainConfig:
+        """Cells drawn evenly, as in extraction's default."""
+        return cls(**({"sampler": "balanced"} | changes))
+
+    @classmethod
+    def paper(cls, **changes: Any) -> TrainConfig:
+        """The paper's finetuning on BiasedMNIST: natural passes, its weights, 50 epochs of SGD at 1e-3."""
+        letter: dict[str, Any] = {"weights": "paper", "epochs": 50, "selection": "accuracy"}
+        return cls(**(letter | changes))

@@ -1,0 +1,94 @@
+"""The whole path on data that ships with a dependency: a biased digit classifier, and the fair one inside it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.auditing import audit
+from bise.config import ExtractConfig, TrainConfig
+from bise.data.contract import Progress, labels
+from bise.data.digits import coloured_digits
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.extraction import extract
+from bise.files import write_tensors
+from bise.finetuning import finetune, owning
+from bise.gates import Subnetwork
+from bise.runs import Run
+from bise.twin import fingerprint, named_tensors
+
+WIDTHS = (32, 64, 128)
+
+
+def digit_net(seed: int) -> nn.Module:
+    """A small convnet for 16 × 16 digits, its weights drawn from `seed`."""
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+        torch.manual_seed(seed)
+        layers: list[nn.Module] = []
+        for before, width in zip((3, *WIDTHS), WIDTHS, strict=False):
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*layers[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTHS[-1], 10))
+
+
+def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progress | None = None) -> dict[str, Any]:
+    """Train, audit, extract, finetune, finetune the dense control, audit again; returns what `summary.json` holds."""
+    started = time.perf_counter()
+    vanilla_config = TrainConfig(epochs=6, lr=0.05, schedule="cosine", seed=seed)
+    extract_config = ExtractConfig(upsilon=5, seed=seed)
+    tune_config = TrainConfig.finetuning(epochs=8, lr=0.01, schedule="cosine", seed=seed)
+    data = coloured_digits(rho=rho, seed=seed)
+    cells = labels(data["train"])
+    cells.check_trainable()
+    run = Run(
+        out,
+        {
+            "command": f"bise demo --seed {seed} --rho {rho:g}",
+            "seed": seed,
+            "rho": rho,
+            "train": asdict(vanilla_config),
+            "extract": asdict(extract_config),
+            "finetune": asdict(tune_config),
+        },
+    )
+    vanilla = owning(digit_net(seed))
+    inputs = Inputs(data["train"], torch.device("cpu"))
+    fit(vanilla, inputs, cells, vanilla_config, progress=progress, log=run.log("train"), label="training vanilla")
+    model = vanilla.bare()
+    write_tensors(run.folder / "model.safetensors", named_tensors(model))
+    sub = extract(
+        model, data["train"], val=data["val"], config=extract_config, progress=progress, log=run.log("extract")
+    )
+    tuned = finetune(
+        sub, data["train"], val=data["val"], config=tune_config, progress=progress, log=run.log("finetune")
+    )
+    dense = finetune(model, data["train"], val=data["val"], config=tune_config, progress=progress, log=run.log("dense"))
+    dense.bottleneck = sub.bottleneck
+    sub.save(run.folder / "subnetwork")
+    tuned.save(run.folder / "finetuned")
+    models = {"vanilla": model, "subnetwork": sub, "finetuned": tuned, "dense_finetuned": dense}
+    summary: dict[str, Any] = {
+        name: audit(network, data["test"], progress=progress).as_dict() | {"units": _units(network, sub)}
+        for name, network in models.items()
+    }
+    summary |= {
+        "data": {"rho": cells.rho[0], "train": len(cells), "test": len(data["test"]), "groups": "cells (y, b)"},
+        "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
+        "selection": sub.record["selection"],
+        "stopped": sub.record["stopped"],
+        "seconds": time.perf_counter() - started,
+    }
+    run.finish(summary)
+    return summary
+
+
+def _units(network: nn.Module, sub: Subnetwork) -> dict[str, int]:
+    """Open and all units, by the sites that the subnetwork has."""
+    total = sub.units[1]
+    kept = network.units[0] if isinstance(network, Subnetwork) and network.sites else total
+    return {"open": kept, "all": total}

@@ -1,0 +1,76 @@
+"""Batches of x by index: from memory where the data set holds tensors, streamed through a loader where it doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from bise.data.contract import input_of, tensors_of
+from bise.errors import BadInput
+from bise.models.outputs import to_device
+
+
+class Inputs:
+    """The inputs of a data set on `device`.
+
+    A `TensorDataset` (or a `Labelled` one over it) is deterministic, so it moves to the device whole where it
+    takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch.
+    """
+
+    def __init__(self, dataset: Any, device: torch.device, *, budget: int = 8 << 30, workers: int = 0) -> None:
+        self.dataset, self.device, self.workers = dataset, device, workers
+        tensors = tensors_of(dataset)
+        self.x: Tensor | None = None
+        if tensors is not None:
+            _check_finite(tensors[0], torch.arange(len(tensors[0])))
+            fits = tensors[0].numel() * tensors[0].element_size() <= budget
+            self.x = tensors[0].to(device) if fits else tensors[0]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batches(self, order: Tensor, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """(x, indices) for each run of `size` indices of `order`; the last one may be short."""
+        chunks = order.split(size)
+        if self.x is not None:
+            for index in chunks:
+                yield self.x[index.to(self.x.device)].to(self.device, non_blocking=True), index
+            return
+        loader = DataLoader(
+            _XOnly(self.dataset),
+            batch_sampler=[chunk.tolist() for chunk in chunks],
+            num_workers=self.workers,
+            pin_memory=self.device.type == "cuda",
+        )
+        for x, index in zip(loader, chunks, strict=True):
+            _check_finite(x, index)
+            yield to_device(x, self.device), index
+
+    def example(self, count: int = 4) -> Any:
+        """The first few inputs, as a batch."""
+        return next(self.batches(torch.arange(min(count, len(self))), count))[0]
+
+
+class _XOnly(Dataset[Any]):
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return input_of(self.dataset[index])
+
+
+def _check_finite(x: Any, index: Tensor) -> None:
+    for value in x.values() if isinstance(x, Mapping) else (x,):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            continue
+        if not value.isfinite().all():
+            bad = ~value.flatten(1).isfinite().all(1) if value.dim() > 1 else ~value.isfinite()
+            sample = int(index[int(bad.nonzero()[0, 0])])
+            raise BadInput(f"the input of sample {sample} holds NaN or infinity; repair it or leave it out")

@@ -1,0 +1,101 @@
+"""The loop in which weights are trained: vanilla models, finetuned subnetworks, models for pseudo labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bise.config import TrainConfig
+from bise.data.cells import Cells
+from bise.data.contract import Progress
+from bise.data.sampling import draw, sample_weights, strata
+from bise.engine.inputs import Inputs
+from bise.engine.validation import Validation
+from bise.errors import BadInput
+from bise.gates import Subnetwork
+from bise.models.outputs import call, class_logits
+from bise.objective import weighted_cross_entropy
+from bise.twin import named_tensors
+
+
+def fit(
+    sub: Subnetwork,
+    inputs: Inputs,
+    cells: Cells,
+    config: TrainConfig,
+    *,
+    validation: Validation | None = None,
+    progress: Progress | None = None,
+    log: Callable[[dict[str, Any]], None] | None = None,
+    label: str = "training",
+) -> list[dict[str, Any]]:
+    """Train what `sub` owns, in place, and end with its best epoch on `validation`, or its last; gives the history."""
+    parameters = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
+    if not parameters:
+        raise BadInput("there is nothing to train: the network owns no parameter")
+    optimizer = _optimizer(parameters, config)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _factor(config, epoch))
+    generator = torch.Generator().manual_seed(config.seed)
+    groups = strata(cells, config.balance) if config.sampler == "balanced" else None
+    weights = sample_weights(cells, config.weights, config.balance)
+    weights = None if weights is None else weights.float().to(inputs.device)
+    y = cells.y.to(inputs.device)
+    history: list[dict[str, Any]] = []
+    best: tuple[float, dict[str, Tensor]] | None = None
+    for epoch in range(1, config.epochs + 1):
+        order = draw(groups, len(cells), config.steps, config.batch_size, generator)
+        sub.train()
+        losses = []
+        for x, index in inputs.batches(order, config.batch_size):
+            index = index.to(inputs.device)
+            logits = class_logits(call(sub, x))
+            loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        scheduler.step()
+        row: dict[str, Any] = {"epoch": epoch, "loss": float(torch.stack(losses).mean())}
+        if not math.isfinite(row["loss"]):
+            raise BadInput(f"the loss became non-finite in epoch {epoch}; lower lr (now {config.lr:g})")
+        if validation is not None:
+            row["val"] = validation(sub, progress)
+            if best is None or row["val"][config.selection] > best[0]:
+                best = (row["val"][config.selection], _owned(sub))
+        history.append(row)
+        if log is not None:
+            log(row)
+        if progress is not None:
+            progress(label, epoch, config.epochs)
+    if best is not None:
+        everything = named_tensors(sub.network)
+        for name, tensor in best[1].items():
+            everything[name].detach().copy_(tensor)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    sub.eval()
+    return history
+
+
+def _owned(sub: Subnetwork) -> dict[str, Tensor]:
+    everything = named_tensors(sub.network)
+    return {name: everything[name].detach().clone() for name in sub.owned}
+
+
+def _optimizer(parameters: list[Any], config: TrainConfig) -> torch.optim.Optimizer:
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+
+
+def _factor(config: TrainConfig, epoch: int) -> float:
+    if config.schedule == "cosine":
+        return (1 + math.cos(math.pi * epoch / config.epochs)) / 2
+    if config.schedule == "steps":
+        return float(0.1 ** sum(epoch >= milestone for milestone in config.milestones))
+    return 1.0

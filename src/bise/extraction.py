@@ -1,0 +1,414 @@
+"""Algorithm 1: learn one score per unit with the weights frozen, and hand back the subnetwork they describe."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.bias_head import BiasHeads
+from bise.config import ExtractConfig
+from bise.data.cells import Cells
+from bise.data.contract import Progress, labels
+from bise.data.sampling import draw, sample_weights, strata
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.engine.validation import Validation
+from bise.errors import BadInput, BiseWarning
+from bise.gates import Subnetwork, straight_through
+from bise.models.outputs import call, class_logits, device_of
+from bise.objective import information, joint_table, weighted_cross_entropy
+from bise.placement import one_bottleneck, place
+from bise.settling import coast, settled
+from bise.twin import fingerprint, named_tensors
+
+Log = Callable[[dict[str, Any]], None]
+
+
+def extract(
+    model: nn.Module,
+    train: Any,
+    *,
+    val: Any = None,
+    config: ExtractConfig | None = None,
+    sites: Sequence[str] | str | None = None,
+    bottleneck: str | None = None,
+    progress: Progress | None = None,
+    log: Log | None = None,
+) -> Subnetwork:
+    """Find the subnetwork of `model` that doesn't lean on b, on its own weights and device; the model is not changed.
+
+    `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays
+    at hand as `.last`; without it the last mask is returned. `progress(label, done, total)` and `log(row)` are
+    told how it goes. What was done is in the result's `.record`.
+    """
+    config = config or ExtractConfig()
+    started = time.perf_counter()
+    cells = labels(train, progress=progress)
+    cells.check_trainable()
+    val_cells = None if val is None else labels(val, progress=progress)
+    if val_cells is not None:
+        cells.check_covers(val_cells)
+    before = fingerprint(model)
+    inputs = Inputs(train, device_of(model))
+    example = inputs.example()
+    placement = place(model, example, patterns=sites)
+    sub = Subnetwork(
+        model,
+        placement.sites,
+        bottleneck=one_bottleneck(placement, model, bottleneck),
+        owned=frozenset() if config.bn == "frozen" else _batch_norm_tensors(model, config.bn),
+    )
+    with torch.no_grad():
+        check_classes(class_logits(call(sub, example)), cells)
+    validation = None
+    if val is not None and val_cells is not None:
+        validation = Validation(Inputs(val, device_of(model)), val_cells, config.selection)
+    learner = _Learner(sub, inputs, cells, validation, config, progress, log)
+    result = learner.run()
+    result.record |= {
+        "job": "extract",
+        "config": asdict(config),
+        "weights_before": before,
+        "weights_after": fingerprint(model),
+        "left_out": list(placement.left_out),
+        "seconds": time.perf_counter() - started,
+    }
+    if result.record["weights_after"] != before:
+        raise RuntimeError("extraction changed the model's weights; this is a bug, please report it")
+    return result
+
+
+def check_classes(logits: Tensor, cells: Cells) -> None:
+    """Refuse labels for which the model has no logit."""
+    highest = int(cells.y.max())
+    if highest >= logits.shape[1]:
+        raise BadInput(
+            f"y holds the label {highest}, out of range for a model with {logits.shape[1]} classes;"
+            " labels are ints from 0"
+        )
+
+
+class _Learner:
+    """The state of one run: scores, heads, temperature, and the best mask so far."""
+
+    def __init__(
+        self,
+        sub: Subnetwork,
+        inputs: Inputs,
+        cells: Cells,
+        validation: Validation | None,
+        config: ExtractConfig,
+        progress: Progress | None,
+        log: Log | None,
+    ) -> None:
+        self.sub, self.inputs, self.cells, self.validation, self.config = sub, inputs, cells, validation, config
+        self.progress, self.log = progress, log
+        self.device = inputs.device
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.sizes = [site.units for site in sub.sites]
+        self.scores = torch.zeros(sum(self.sizes), device=self.device, requires_grad=True)
+        self.raw = torch.zeros_like(self.scores, requires_grad=False)
+        self.tau = torch.ones((), device=self.device)
+        learned: list[Tensor] = [self.scores]
+        if config.bn == "all":
+            learned += [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
+        self.optimizer = torch.optim.SGD(
+            learned, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        self.strata = strata(cells, config.balance)
+        weights = sample_weights(cells, config.weights, config.balance)
+        self.weights = None if weights is None else weights.float().to(self.device)
+        self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
+        self.conflicting = (~cells.aligned).to(self.device)
+        self.history: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        self.best: tuple[float, int, Tensor, dict[str, Tensor]] | None = None
+        self.cuts = self._cuts() if config.collapse == "undo" else []
+        self.stopped = "the schedule's end"
+
+    # the loop
+
+    def run(self) -> Subnetwork:
+        """Algorithm 1 from line 3 on."""
+        c = self.config
+        taus = c.temperatures()
+        total = len(taus) * c.upsilon
+        with torch.no_grad(), self.sub.features() as caught:
+            self.sub.eval()
+            call(self.sub, self.inputs.example())
+            width = caught[0].shape[1]
+        self.heads = BiasHeads(
+            width,
+            self.cells.bias_classes,
+            lr=c.head_lr,
+            momentum=c.head_momentum,
+            weight_decay=c.head_weight_decay,
+            generator=self.generator,
+            device=self.device,
+        )
+        alive = self.scores.detach().clone()
+        epoch = 0
+        for phase, tau in enumerate(taus):
+            self.tau.fill_(tau)
+            self._refine_heads(f"bias head, τ = {tau:.3g}")
+            for _ in range(c.upsilon):
+                epoch += 1
+                row = self._epoch(epoch, tau)
+                if self.progress is not None:
+                    self.progress("extracting", epoch, total)
+                if c.collapse == "undo" and (closed := self._closed_cuts()):
+                    self._undo(alive, closed, epoch, row)
+                    return self._result(epoch - 1)
+                alive = self.scores.detach().clone()
+                self._finish_epoch(epoch, row)
+                left = [(self._steps() * (phase * c.upsilon + c.upsilon - epoch), tau)]
+                left += [(self._steps() * c.upsilon, later) for later in taus[phase + 1 :]]
+                if c.early_stop and c.bn == "frozen" and epoch < total and self._settle(left, epoch):
+                    if self.progress is not None:
+                        self.progress("extracting", total, total)
+                    return self._result(epoch)
+        return self._result(epoch)
+
+    def _epoch(self, epoch: int, tau: float) -> dict[str, Any]:
+        """One epoch of mask steps (lines 7 to 10); returns its means."""
+        c = self.config
+        before = self.scores.detach() >= 0
+        order = draw(
+            self.strata if c.sampler == "balanced" else None, len(self.cells), c.steps, c.batch_size, self.generator
+        )
+        self.sub.eval()
+        if c.bn != "frozen":
+            for module in self.sub.network.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.train()
+        sums: list[Tensor] = []
+        with self.sub.features() as caught:
+            for x, index in self.inputs.batches(order, c.batch_size):
+                sums.append(self._step(x, index.to(self.device), caught))
+        self._release()
+        means = torch.stack(sums).mean(0).tolist()
+        if not all(map(math.isfinite, means)):
+            step = int((~torch.stack(sums).isfinite().all(1)).nonzero()[0, 0])
+            raise BadInput(
+                f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {sums[step][1]:.3g},"
+                f" mutual information {sums[step][2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
+            )
+        loss, ce, mi, head = means
+        mask = self.scores.detach() >= 0
+        return {
+            "epoch": epoch,
+            "tau": tau,
+            "loss": loss,
+            "cross_entropy": ce,
+            "mutual_information": mi,
+            "head_loss": head,
+            "flips": int((mask != before).sum()),
+            "open": int(mask.sum()),
+        }
+
+    def _step(self, x: Any, index: Tensor, caught: list[Tensor]) -> Tensor:
+        """Update the scores to minimise J and the heads to minimise their cross-entropy; returns the four losses."""
+        c = self.config
+        values = straight_through(self.scores, self.tau)
+        values.retain_grad()
+        self._hold(values)
+        logits = class_logits(call(self.sub, x))
+        ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
+        mi = self._information(caught[0], index)
+        loss = ce + c.gamma * mi
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        assert values.grad is not None
+        torch.maximum(self.raw, values.grad.abs(), out=self.raw)
+        if c.collapse == "prevent":
+            self._keep_open()
+        head = self.heads.step(caught[0], self.b[index])
+        return torch.stack([loss.detach(), ce.detach(), mi.detach(), head])
+
+    def _information(self, z: Tensor, index: Tensor) -> Tensor:
+        """The mean over biases of I(b̂, b), over the conflicting samples or the whole batch."""
+        if self.config.mi == "none":
+            return torch.zeros((), device=self.device)
+        b = self.b[index]
+        include = self.conflicting[index] if self.config.mi == "conflicting" else torch.ones_like(b)
+        terms = [
+            information(*joint_table(logits.softmax(1), b[:, k], include[:, k]))
+            for k, logits in enumerate(self.heads.logits(z))
+        ]
+        return torch.stack(terms).mean()
+
+    # the bias head
+
+    def _refine_heads(self, label: str) -> None:
+        """Lines 4 and 12: train C_aux for E epochs with encoder and mask fixed, so z of a sample is computed once.
+
+        Departure where the data set augments: the cache holds one draw of each sample; cache=False is to the letter.
+        """
+        c = self.config
+        if c.mi == "none" or c.head_epochs == 0:
+            return
+        groups = self.strata if c.head_data == "balanced" else None
+        orders = [
+            draw(groups, len(self.cells), c.head_steps, c.batch_size, self.generator) for _ in range(c.head_epochs)
+        ]
+        self._set_mask(self.scores.detach())
+        for order in [torch.cat(orders)] if c.cache else orders:
+            used, where = torch.unique(order, return_inverse=True)
+            seen = infer(
+                self.sub,
+                self.inputs,
+                index=used,
+                features=True,
+                budget=c.cache_bytes,
+                progress=self.progress,
+                label=label,
+            )
+            assert seen.z is not None
+            self.heads.fit(seen.z, self.cells.b[used], where, c.batch_size)
+
+    # scores and masks
+
+    def _hold(self, values: Tensor) -> None:
+        for gate, piece in zip(self.sub.gates, values.split(self.sizes), strict=True):
+            gate.live = piece
+
+    def _release(self) -> None:
+        for gate in self.sub.gates:
+            gate.live = None  # type: ignore[assignment]
+
+    @torch.no_grad()
+    def _set_mask(self, scores: Tensor) -> None:
+        self._release()
+        for gate, piece in zip(self.sub.gates, scores.split(self.sizes), strict=True):
+            gate.scores.copy_(piece)  # type: ignore[operator]
+            gate.mask.copy_(piece >= 0)  # type: ignore[operator]
+
+    @torch.no_grad()
+    def _keep_open(self) -> None:
+        """No site closes wholly: its best unit is held at 0, which is open, and loses the push behind it.
+
+        Departure from the paper: a wholly closed site passes no gradient, so the scores before it would be stuck.
+        """
+        buffer = self.optimizer.state[self.scores]["momentum_buffer"]
+        for piece, velocity in zip(self.scores.split(self.sizes), buffer.split(self.sizes), strict=True):
+            top = piece.argmax()
+            closing = piece[top] < 0
+            piece[top] = piece[top].clamp_min(0)
+            velocity[top] = torch.where(closing, velocity[top].clamp_max(0), velocity[top])
+
+    @torch.no_grad()
+    def _cuts(self) -> list[str]:
+        """The sites that everything passes: with one of them closed, all inputs give the same bottleneck.
+
+        Inside a residual branch a closed site is no collapse, since the stream goes on beside it.
+        """
+        found = []
+        example = self.inputs.example()
+        with self.sub.features() as caught:
+            for site, gate in zip(self.sub.sites, self.sub.gates, strict=True):
+                gate.live = torch.zeros(site.units, device=self.device)
+                call(self.sub, example)
+                gate.live = None  # type: ignore[assignment]
+                if torch.allclose(caught[0], caught[0][:1].expand_as(caught[0])):
+                    found.append(site.name)
+        return found
+
+    def _closed_cuts(self) -> list[str]:
+        pieces = zip(self.sub.sites, self.scores.detach().split(self.sizes), strict=True)
+        return [site.name for site, piece in pieces if site.name in self.cuts and not (piece >= 0).any()]
+
+    # ends of epochs and of the run
+
+    def _finish_epoch(self, epoch: int, row: dict[str, Any]) -> None:
+        """Validate where the network has changed, keep the best, write the row."""
+        if self.validation is not None:
+            self._set_mask(self.scores.detach())
+            if not self.history or row["flips"] or self.config.bn != "frozen":
+                self.judged = self.validation(self.sub, self.progress)
+            row["val"] = self.judged
+            value = self.judged[self.config.selection]
+            if self.best is None or value > self.best[0]:
+                everything = named_tensors(self.sub.network)
+                kept = {name: everything[name].clone() for name in self.sub.owned}
+                self.best = (value, epoch, self.scores.detach().clone(), kept)
+        self.history.append(row)
+        if self.log is not None:
+            self.log(row)
+
+    def _steps(self) -> int:
+        c = self.config
+        return c.steps if c.steps is not None else -(-len(self.cells) // c.batch_size)
+
+    def _settle(self, left: list[tuple[int, float]], epoch: int) -> bool:
+        """Whether no gate can flip in the steps that are left; if so, let the scores coast to the schedule's end."""
+        c = self.config
+        velocity = self.optimizer.state[self.scores]["momentum_buffer"]
+        rates = {"lr": c.lr, "momentum": c.momentum, "weight_decay": c.weight_decay}
+        scores = self.scores.detach()
+        if not settled(scores, velocity, self.raw, left, **rates).all():
+            return False
+        with torch.no_grad():
+            self.scores.copy_(coast(scores, velocity, sum(steps for steps, _ in left), **rates))
+        self.stopped = f"epoch {epoch}: no gate can flip any more"
+        return True
+
+    def _undo(self, alive: Tensor, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
+        """Go back to the last mask that lived, and say so."""
+        with torch.no_grad():
+            self.scores.copy_(alive)
+        self.stopped = f"epoch {epoch}: {', '.join(closed)} closed wholly"
+        self.notes.append(
+            f"{', '.join(closed)} closed wholly in epoch {epoch}, which blocks every gradient before it;"
+            f" the mask of epoch {epoch - 1} is kept"
+            + (", which is the whole model" if epoch == 1 else "")
+            + '. Use collapse="prevent", weights="groups" or a lower lr'
+        )
+        if self.log is not None:
+            self.log(row | {"collapsed": closed})
+
+    def _result(self, epoch: int) -> Subnetwork:
+        """The subnetwork of the best mask, or of the last one, with the record of how it came about."""
+        last = self.scores.detach()
+        chosen, selection = last, {"kind": "last", "epoch": epoch, "on": None}
+        if self.best is not None:
+            value, best_epoch, chosen, kept = self.best
+            selection = {"kind": "best", "epoch": best_epoch, "on": f"val, {self.config.selection}", "value": value}
+            pieces = zip(self.sub.sites, last.split(self.sizes), strict=True)
+            self.sub.keep_last({site.name: piece for site, piece in pieces})
+            everything = named_tensors(self.sub.network)
+            for name, tensor in kept.items():
+                everything[name].detach().copy_(tensor)
+        self._set_mask(chosen)
+        for parameter in self.sub.network.parameters():
+            parameter.requires_grad_(False)
+        for note in self.notes:
+            warnings.warn(note, BiseWarning, stacklevel=4)
+        self.sub.eval()
+        self.sub.record = {
+            "selection": selection,
+            "stopped": self.stopped,
+            "notes": self.notes,
+            "history": self.history,
+        }
+        return self.sub
+
+
+def _batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:
+    """The names of BatchNorm's running statistics, and of β and γ where they are learned too."""
+    names: list[str] = []
+    for path, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            keys = [key for key, value in module._buffers.items() if value is not None]
+            keys += [key for key, value in module._parameters.items() if value is not None and kind == "all"]
+            names += [f"{path}.{key}" if path else key for key in keys]
+    if not names:
+        raise BadInput(f'bn={kind!r} needs BatchNorm layers, and {type(model).__name__} has none; use bn="frozen"')
+    return frozenset(names)

@@ -1,0 +1,74 @@
+"""Train the weights that remain, with the mask fixed; without a mask, the dense control."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.config import TrainConfig
+from bise.data.contract import Progress, labels
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.engine.validation import Validation
+from bise.extraction import Log, check_classes
+from bise.gates import Subnetwork
+from bise.models.outputs import call, class_logits, device_of
+from bise.twin import named_tensors
+
+
+def finetune(
+    model: Subnetwork | nn.Module,
+    train: Any,
+    *,
+    val: Any = None,
+    config: TrainConfig | None = None,
+    progress: Progress | None = None,
+    log: Log | None = None,
+) -> Subnetwork:
+    """Finetune a subnetwork with its mask and so its size fixed, or a dense model by the same call, as the control.
+
+    Returns a subnetwork that owns its weights; what was handed in is not changed. The default draws the cells
+    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does.
+    """
+    config = config or TrainConfig.finetuning()
+    started = time.perf_counter()
+    cells = labels(train, progress=progress, need_bias=config.sampler == "balanced" or config.weights != "none")
+    if config.sampler == "balanced" or config.weights != "none":
+        cells.check_trainable()
+    inputs = Inputs(train, device_of(model))
+    tuned = owning(model)
+    with torch.no_grad():
+        check_classes(class_logits(call(tuned, inputs.example())), cells)
+    validation = None
+    if val is not None:
+        val_cells = labels(val, progress=progress)
+        cells.check_covers(val_cells)
+        validation = Validation(Inputs(val, inputs.device), val_cells, config.selection)
+    history = fit(tuned, inputs, cells, config, validation=validation, progress=progress, log=log, label="finetuning")
+    tuned.record = {
+        "job": "finetune",
+        "config": asdict(config),
+        "selection": {"kind": "last" if val is None else "best", "on": None if val is None else "val"},
+        "history": history,
+        "seconds": time.perf_counter() - started,
+    }
+    return tuned
+
+
+def owning(model: Subnetwork | nn.Module) -> Subnetwork:
+    """The same network under the same mask with weights of its own; a plain model has no gate at all."""
+    if not isinstance(model, Subnetwork):
+        return Subnetwork(model, (), owned=frozenset(named_tensors(model)))
+    names = frozenset(named_tensors(model.bare()))
+    return Subnetwork(
+        model.bare(),
+        model.sites,
+        scores=model.scores,
+        masks=model.masks,
+        bottleneck=model.bottleneck,
+        owned=names,
+    )

@@ -1,0 +1,115 @@
+"""What the commands do: a job on a user's model and data, with its run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bise.auditing import audit
+from bise.config import ExtractConfig, TrainConfig
+from bise.data.contract import Progress, labels
+from bise.errors import BadInput
+from bise.extraction import extract
+from bise.files import read_json, write_json
+from bise.finetuning import finetune
+from bise.gates import Subnetwork, load
+from bise.runs import Run, append_log
+from bise.twin import fingerprint
+
+Splits = Callable[[str], Any]
+
+
+def extract_job(
+    model: nn.Module,
+    splits: Splits,
+    out: Path,
+    *,
+    preset: str,
+    changes: dict[str, Any],
+    bottleneck: str | None,
+    sites: Sequence[str] | None,
+    source: dict[str, Any],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Extract on the train split, select on val, audit on test before and after; returns the summary."""
+    presets = {"balanced": ExtractConfig.balanced, "paper": ExtractConfig.paper}
+    if preset not in presets:
+        raise BadInput(f"--preset {preset!r} is unknown; use {' or '.join(presets)}")
+    config = presets[preset](**changes)
+    train, val, test = _train(splits), splits("val"), splits("test")
+    cells = labels(train, progress=progress)
+    cells.check_trainable()
+    run = Run(
+        out,
+        {
+            "source": source,
+            "preset": preset,
+            "extract": asdict(config),
+            "bottleneck": bottleneck,
+            "sites": list(sites) if sites else None,
+        },
+    )
+    summary: dict[str, Any] = {}
+    if test is not None:
+        summary["vanilla"] = audit(model, test, aligned=cells, bottleneck=bottleneck, progress=progress).as_dict()
+    sub = extract(
+        model,
+        train,
+        val=val,
+        config=config,
+        sites=sites,
+        bottleneck=bottleneck,
+        progress=progress,
+        log=run.log("extract"),
+    )
+    sub.save(run.folder / "subnetwork")
+    if test is not None:
+        summary["subnetwork"] = audit(sub, test, aligned=cells, progress=progress).as_dict() | _units(sub)
+    summary |= {
+        "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
+        "selection": sub.record["selection"],
+        "stopped": sub.record["stopped"],
+        "notes": sub.record["notes"],
+        "rho": list(cells.rho),
+        "seconds": sub.record["seconds"],
+    }
+    run.finish(summary)
+    return summary
+
+
+def finetune_job(
+    model: nn.Module, splits: Splits, folder: Path, *, changes: dict[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
+    config = TrainConfig.finetuning(**changes)
+    summary = {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
+    sub = load(folder / "subnetwork", model)
+    train, val, test = _train(splits), splits("val"), splits("test")
+    cells = labels(train, progress=progress)
+    for name, start in (("finetuned", sub), ("dense_finetuned", model)):
+        log = append_log(folder / "metrics.jsonl", name)
+        tuned = finetune(start, train, val=val, config=config, progress=progress, log=log)
+        tuned.bottleneck = sub.bottleneck
+        tuned.save(folder / name)
+        if test is not None:
+            summary[name] = audit(tuned, test, aligned=cells, progress=progress).as_dict()
+            summary[name] |= _units(tuned) if tuned.sites else {}
+    summary["finetune"] = asdict(config)
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+def _train(splits: Splits) -> Any:
+    train = splits("train")
+    if train is None:
+        raise BadInput("--data has no split 'train'; the function must return one")
+    return train
+
+
+def _units(sub: Subnetwork) -> dict[str, Any]:
+    kept, total = sub.units
+    return {"units": {"open": kept, "all": total}}

@@ -1,0 +1,75 @@
+"""The objective J = L_r + γ·I (equation 5): sample weights, weighted cross-entropy, soft mutual information.
+
+Everything here is a function of tensors. The joint table and its count are made apart from the information
+that is read off them, so that several processes can sum tables first and learn what one would.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bise.errors import BadInput
+
+
+def group_weights(strata: Tensor) -> Tensor:
+    """N / (G · n_g) for each sample [N], over the G non-empty strata; their mean is 1.
+
+    Its weighted cross-entropy has the expectation of plain cross-entropy under even draws from the strata.
+    """
+    _, inverse, counts = torch.unique(strata, return_inverse=True, return_counts=True)
+    return (len(strata) / (len(counts) * counts.double()))[inverse]
+
+
+def paper_weights(y: Tensor, b: Tensor, aligned: Tensor, classes: int, bias_classes: tuple[int, ...]) -> Tensor:
+    """The closed forms of the paper's supplement for each sample [N], by the shape of the problem.
+
+    One bias, |Y| = |B| = C > 2: r∥ = 1/(Cρ), r⊥ = (C−1)/(C(1−ρ)) with the measured ρ (BiasedMNIST,
+    Corrupted-CIFAR10). One binary bias and a binary target: N/(4 n_g) (CelebA, CivilComments). Several biases:
+    the product over them of 1/ρ_k or 1/(1−ρ_k), unnormalised (Multi-Color MNIST).
+    """
+    rho = aligned.double().mean(0)
+    if aligned.shape[1] > 1:
+        return torch.where(aligned, 1 / rho, 1 / (1 - rho)).prod(1)
+    if classes != bias_classes[0]:
+        raise BadInput(
+            f'weights="paper" is defined for as many biases as classes, not for {bias_classes[0]} and {classes};'
+            ' use weights="groups"'
+        )
+    if classes == 2:
+        cell = y * 2 + b[:, 0]
+        return (len(y) / (4 * torch.bincount(cell, minlength=4).double()))[cell]
+    return torch.where(aligned[:, 0], 1 / (classes * rho), (classes - 1) / (classes * (1 - rho)))
+
+
+def weighted_cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    """L_r = 1/N Σ_j r_j ℓ(ŷ_j, y_j) (equation 4); plain cross-entropy without weights."""
+    if weights is None:
+        return F.cross_entropy(logits.float(), y)
+    return (F.cross_entropy(logits.float(), y, reduction="none") * weights).mean()
+
+
+def joint_table(probabilities: Tensor, b: Tensor, include: Tensor) -> tuple[Tensor, Tensor]:
+    """(table [|B|, |B|], count): Σ over included samples of onehot(b)ᵀ p, rows true b, columns predicted.
+
+    `probabilities` [N, |B|], `b` [N], `include` [N] of 0 and 1. Weights instead of a selection keep the shapes
+    fixed, whatever the batch holds.
+    """
+    probabilities = probabilities.float()
+    include = include.to(probabilities.dtype)
+    true = F.one_hot(b, probabilities.shape[1]).to(probabilities.dtype)
+    return (true * include.unsqueeze(1)).T @ probabilities, include.sum()
+
+
+def information(table: Tensor, count: Tensor) -> Tensor:
+    """I(b̂, b) / ln |B| of a joint table, in [0, 1] up to rounding; 0 where the table is empty.
+
+    The soft plug-in estimate: J = table / count, I = Σ_ij J_ij ln(J_ij / (J_i· J_·j)).
+    """
+    joint = (table / count.clamp_min(1)).clamp_min(1e-15)
+    rows, columns = joint.sum(1, keepdim=True), joint.sum(0, keepdim=True)
+    value = (joint * (joint.log() - rows.log() - columns.log())).sum() / math.log(len(joint))
+    return value * (count > 0)

@@ -1,0 +1,74 @@
+"""A run: a folder with everything that one job made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bise import __version__
+from bise.errors import BadInput
+from bise.files import SCHEMA, finite, read_json, write_json
+
+Log = Callable[[dict[str, Any]], None]
+
+
+class Run:
+    """Opens a run folder: `config.json` at once, `metrics.jsonl` row by row, `summary.json` at the end.
+
+    A folder that holds another job's run, or files that no run wrote, is refused, never overwritten.
+    """
+
+    def __init__(self, folder: str | Path, config: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.config = json.loads(json.dumps(config))
+        path = self.folder / "config.json"
+        if path.exists():
+            earlier = {key: value for key, value in read_json(path).items() if key not in ("schema", "machine")}
+            if earlier != self.config:
+                raise BadInput(f"{self.folder} holds a run of another configuration; choose another folder with --out")
+        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
+        try:
+            write_json(path, {**self.config, "machine": machine()})
+            (self.folder / "summary.json").unlink(missing_ok=True)
+            (self.folder / "metrics.jsonl").write_bytes(b"")
+        except OSError as error:
+            raise BadInput(
+                f"{self.folder} can't be written ({error.strerror}); choose another folder with --out"
+            ) from error
+
+    def log(self, job: str) -> Log:
+        return append_log(self.folder / "metrics.jsonl", job)
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        write_json(self.folder / "summary.json", summary)
+
+
+def append_log(path: Path, job: str) -> Log:
+    """A function that takes a row of figures and appends it to `metrics.jsonl` under the job's name."""
+
+    def write(row: dict[str, Any]) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n")
+
+    return write
+
+
+def machine() -> dict[str, Any]:
+    """Versions and hardware: what the figures of a run depend on beside its configuration."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "bise": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }

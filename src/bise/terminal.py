@@ -1,0 +1,92 @@
+"""Progress bars and tables in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+class Bars:
+    """Shows progress(label, done, total) as bars with the time left; in a pipe, as a line every ten seconds.
+
+    with bise.Bars() as bars:
+        sub = bise.extract(model, train, progress=bars)
+    """
+
+    EVERY = 10.0
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.live = self.console.is_terminal
+        self.progress = Progress(
+            TextColumn("{task.description:<24}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.live,
+        )
+        self.tasks: dict[str, TaskID] = {}
+        self.started: dict[str, float] = {}
+        self.told = time.monotonic()
+
+    def __enter__(self) -> Bars:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        if self.live:
+            self._bar(label, done, total)
+        else:
+            self._line(label, done, total)
+
+    def _bar(self, label: str, done: int, total: int) -> None:
+        if label not in self.tasks:
+            self.tasks[label] = self.progress.add_task(label, total=total)
+        self.progress.update(self.tasks[label], completed=done, total=total)
+        if done >= total:  # a finished bar makes room; the next round of the same work gets a new one
+            self.progress.remove_task(self.tasks.pop(label))
+
+    def _line(self, label: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        start = self.started.setdefault(label, now)
+        if done >= total:
+            del self.started[label]
+        if now - self.told < self.EVERY:
+            return
+        self.told = now
+        left = (now - start) / done * (total - done) if done and now > start else None
+        self.console.print(f"{label}: {done}/{total}" + (f", about {left:.0f} s left" if left is not None else ""))
+
+
+def audit_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One row a model, from its part of a summary: what an audit found, in percent, and how much of it is kept."""
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    table.add_column("model", no_wrap=True)
+    for name in ("unbiased", "worst", "aligned", "conflict.", "units"):
+        table.add_column(name, justify="right")
+    for name, part in rows.items():
+        kept = part.get("units")
+        table.add_row(
+            name.replace("_", " "),
+            *(_percent(part.get(key)) for key in ("unbiased", "worst_group")),
+            *(_percent((part.get(key) or {}).get("accuracy")) for key in ("aligned", "conflicting")),
+            f"{kept['open']} / {kept['all']}" if kept else "–",
+        )
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{100 * value:.1f}"

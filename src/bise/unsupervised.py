@@ -1,0 +1,75 @@
+"""No bias labels: let a second model, trained briefly, fall for the shortcut, and take its predictions for b."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.config import TrainConfig
+from bise.data.contract import Labelled, Progress, labels
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.errors import BadInput
+from bise.finetuning import owning
+from bise.measure.information import entropy, mutual_information
+from bise.models.outputs import device_of
+
+
+class PseudoLabelled(Labelled):
+    """A data set whose b are predictions of a model that was trained briefly; `quality` says how good they are."""
+
+    quality: dict[str, float]
+
+
+def pseudo_bias(
+    make_model: Callable[[], nn.Module],
+    train: Any,
+    *,
+    epochs: int = 1,
+    config: TrainConfig | None = None,
+    progress: Progress | None = None,
+) -> PseudoLabelled:
+    """`train` with b̃ = ŷ of a second model, trained for `epochs`: shortcuts are learned first.
+
+    `make_model` returns a fresh model of the architecture to be debiased, on the device to use. Where `train` has
+    bias labels, `.quality` compares b̃ with them: the information they share as a part of H(b), and how many of
+    the truly conflicting samples b̃ marks as such (recall), out of all that it marks (precision).
+    """
+    config = config or TrainConfig(epochs=epochs, lr=0.01)
+    known = labels(train, need_bias=False, progress=progress)
+    model = make_model()
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"make_model returned {type(model).__name__}; it should return a fresh torch module")
+    inputs = Inputs(train, device_of(model))
+    second = owning(model)
+    fit(second, inputs, known, replace(config, epochs=epochs), progress=progress, label="learning the shortcut")
+    predicted = infer(second, inputs, progress=progress, label="predicting b").logits.argmax(1)
+    conflicting = predicted != known.y
+    if not conflicting.any():
+        raise BadInput(
+            f"after {epochs} epochs the second model errs on no training sample, so none would be conflicting;"
+            " train it for fewer epochs or with a lower lr"
+        )
+    out = PseudoLabelled(
+        getattr(train, "dataset", train) if isinstance(train, Labelled) else train,
+        y=known.y,
+        b=predicted,
+        classes=known.classes,
+        bias_classes=known.classes,
+        aligned=list(range(known.classes)),
+    )
+    out.quality = {"conflicting_share": float(conflicting.double().mean())}
+    if len(torch.unique(known.b)) > 1 and known.biases == 1:
+        truth = ~known.aligned[:, 0]
+        both = float((truth & conflicting).sum())
+        out.quality |= {
+            "information": mutual_information(predicted, known.b[:, 0]) / entropy(known.b[:, 0]),
+            "recall": both / max(1, int(truth.sum())),
+            "precision": both / int(conflicting.sum()),
+        }
+    return out
