@@ -23,7 +23,7 @@ from bise.gates import Subnetwork
 from bise.runs import Run
 from bise.twin import fingerprint, named_tensors
 
-WIDTHS = (32, 64, 128)
+WIDTHS = (24, 48, 96)
 
 
 def digit_net(seed: int) -> nn.Module:

@@ -1,6 +1,27 @@
 """The (x, y, b) contract, the cells that labels form, and how batches are drawn from them."""
 
+from pathlib import Path
+
+from bise.data.biased_mnist import biased_mnist
 from bise.data.cells import Cells
 from bise.data.contract import Labelled, labels
+from bise.errors import BadInput
 
-__all__ = ["Cells", "Labelled", "labels"]
+__all__ = ["Cells", "Labelled", "labels", "load"]
+
+_SETS = {"biased-mnist": biased_mnist}
+
+
+def load(
+    name: str,
+    *,
+    split: str,
+    rho: float = 0.99,
+    seed: int = 0,
+    protocol: str = "held-out",
+    root: str | Path | None = None,
+) -> Labelled:
+    """A data set of the paper by name, read from `root` or from the folder that BISE_DATA names."""
+    if name not in _SETS:
+        raise BadInput(f"data set {name!r} is unknown; use {' or '.join(_SETS)}")
+    return _SETS[name](split, rho=rho, seed=seed, protocol=protocol, root=root)

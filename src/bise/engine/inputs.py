@@ -28,7 +28,8 @@ class Inputs:
         if tensors is not None:
             _check_finite(tensors[0], torch.arange(len(tensors[0])))
             fits = tensors[0].numel() * tensors[0].element_size() <= budget
-            self.x = tensors[0].to(device) if fits else tensors[0]
+            x = channels_last(tensors[0])
+            self.x = x.to(device) if fits else x
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -38,7 +39,8 @@ class Inputs:
         chunks = order.split(size)
         if self.x is not None:
             for index in chunks:
-                yield self.x[index.to(self.x.device)].to(self.device, non_blocking=True), index
+                x = self.x[index.to(self.x.device)]
+                yield channels_last(x).to(self.device, non_blocking=True), index
             return
         loader = DataLoader(
             _XOnly(self.dataset),
@@ -48,7 +50,7 @@ class Inputs:
         )
         for x, index in zip(loader, chunks, strict=True):
             _check_finite(x, index)
-            yield to_device(x, self.device), index
+            yield to_device(channels_last(x) if isinstance(x, Tensor) else x, self.device), index
 
     def example(self, count: int = 4) -> Any:
         """The first few inputs, as a batch."""
@@ -64,6 +66,11 @@ class _XOnly(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return input_of(self.dataset[index])
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images with their channels innermost, which convolutions run through about twice as fast; the values stay."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.is_floating_point() else x
 
 
 def _check_finite(x: Any, index: Tensor) -> None:
