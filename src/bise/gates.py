@@ -114,7 +114,7 @@ class Subnetwork(nn.Module):
             mask = score >= 0 if masks is None else masks[site.name].bool()
             if scores is None and masks is not None:  # a mask from elsewhere: scores that agree with it
                 score = mask.float() * 2 - 1
-            for what, tensor in (("scores", score), ("mask", mask)):
+            for what, tensor in (("mask", mask), ("scores", score)):
                 if tensor.shape != (site.units,):
                     raise BadInput(f"{site.name}: {what} has shape {tuple(tensor.shape)} for {site.units} units")
             gate = Gate(site, score.to(device), mask.to(device))

@@ -1,0 +1,77 @@
+"""What the tests share: the data folder, small models and small biased data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from bise.data import Labelled
+
+torch.set_num_threads(1)  # the models are tiny: a second thread would only wait
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("BISE_DATA"):
+        return
+    skip = pytest.mark.skip(reason="BISE_DATA names no data folder")
+    for item in items:
+        if "data" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    root = Path(os.environ["BISE_DATA"])
+    assert (root / "mnist").is_dir(), f"BISE_DATA={root} holds no mnist/"
+    return root
+
+
+def toy_inputs(y: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
+    """[N, 8]: y in the first four features, faintly; b in the others, loudly."""
+    x = torch.randn(len(y), 8, generator=generator)
+    x[torch.arange(len(y)), y % 4] += 2
+    x[torch.arange(len(y)), 4 + b % 4] += 3
+    return x
+
+
+def toy(n: int = 600, *, classes: int = 3, biases: int = 3, rho: float = 0.95, seed: int = 0) -> Labelled:
+    """A biased tabular problem that takes milliseconds: b equals y with probability ρ, else it is another one."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, classes, (n,), generator=generator)
+    other = (y + torch.randint(1, biases, (n,), generator=generator)) % biases
+    b = torch.where(torch.rand(n, generator=generator) < rho, y % biases, other)
+    return Labelled(TensorDataset(toy_inputs(y, b, generator)), y=y, b=b, classes=classes, bias_classes=biases)
+
+
+def toy_model(classes: int = 3, seed: int = 0, width: int = 16) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(8, width),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, classes),
+        )
+
+
+def trained(model: nn.Module, data: Labelled, *, epochs: int = 5, lr: float = 0.05) -> nn.Module:
+    """A vanilla model on `data`: what a user would bring."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    assert data.tensors is not None
+    x = data.tensors[0]
+    generator = torch.Generator().manual_seed(0)
+    model.train()
+    for _ in range(epochs):
+        for index in torch.randperm(len(x), generator=generator).split(50):
+            loss = nn.functional.cross_entropy(model(x[index]), data.y[index])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model.eval()

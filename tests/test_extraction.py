@@ -1,0 +1,419 @@
+"""Algorithm 1: what it learns, what it leaves alone, when it stops, and what it refuses."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from conftest import toy, toy_inputs, toy_model, trained
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import bise
+from bise import BadInput, BiseWarning, ExtractConfig
+from bise.data import Labelled
+from bise.settling import coast, settled
+
+QUICK = {"upsilon": 2, "steps": 10, "head_epochs": 2, "head_steps": 5, "batch_size": 60}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return trained(toy_model(), data["train"])
+
+
+def state(model):
+    """All that a caller could notice of its model, beside the hash of its weights."""
+    return {
+        "weights": bise.fingerprint(model),
+        "pointers": {name: t.data_ptr() for name, t in (*model.named_parameters(), *model.named_buffers())},
+        "modes": [m.training for m in model.modules()],
+        "hooks": [(len(m._forward_hooks), len(m._forward_pre_hooks), len(m._backward_hooks)) for m in model.modules()],
+        "flags": [p.requires_grad for p in model.parameters()],
+        "grads": [p.grad is None for p in model.parameters()],
+        "devices": {p.device for p in model.parameters()},
+    }
+
+
+def test_extraction_finds_a_fairer_subnetwork(model, data):
+    sub = bise.extract(model, data["train"], val=data["val"], config=ExtractConfig(seed=0, **QUICK))
+    before, after = bise.audit(model, data["test"]), bise.audit(sub, data["test"])
+    assert after.conflicting.accuracy > before.conflicting.accuracy + 0.05
+    assert sub.units[0] < sub.units[1]
+    assert sub.record["selection"]["kind"] == "best"
+    assert sub.record["weights_before"] == sub.record["weights_after"] == bise.fingerprint(model)
+    assert [row["epoch"] for row in sub.record["history"]] == list(range(1, len(sub.record["history"]) + 1))
+
+
+@pytest.mark.parametrize("config", [{}, {"bn": "statistics"}, {"bn": "all"}])
+def test_the_callers_model_is_left_as_it_was(data, config):
+    model = trained(toy_model(), data["train"])
+    model.train()
+    model[3].eval()
+    model[0].weight.requires_grad_(False)
+    model[2].register_forward_hook(lambda *_: None)
+    before = state(model)
+    bise.extract(model, data["train"], config=ExtractConfig(**QUICK, **config))
+    bise.audit(model, data["test"])
+    bise.finetune(model, data["train"], config=bise.TrainConfig.finetuning(epochs=1))
+    assert state(model) == before
+
+
+def test_the_callers_model_is_left_as_it_was_when_extraction_raises_half_way(data):
+    model = trained(toy_model(), data["train"])
+    model.train()
+    before = state(model)
+
+    class Stop(Exception):
+        pass
+
+    def stop(row):
+        if row["epoch"] == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        bise.extract(model, data["train"], config=ExtractConfig(**QUICK), log=stop)
+    assert state(model) == before
+
+
+def test_the_same_seed_gives_the_same_masks(model, data):
+    runs = [bise.extract(model, data["train"], config=ExtractConfig(seed=s, **QUICK)) for s in (3, 3, 4)]
+    first, second, other = ({n: t for n, t in run.scores.items()} for run in runs)
+    assert all(torch.equal(first[n], second[n]) for n in first)
+    assert not all(torch.equal(first[n], other[n]) for n in first)
+
+
+def test_extraction_neither_reads_nor_moves_the_global_random_numbers(model, data):
+    torch.manual_seed(5)
+    one = bise.extract(model, data["train"], config=ExtractConfig(**QUICK))
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(1), after)
+    two = bise.extract(model, data["train"], config=ExtractConfig(**QUICK))
+    assert all(torch.equal(one.scores[n], two.scores[n]) for n in one.scores)
+
+
+@pytest.mark.parametrize("mi", ["conflicting", "batch", "none"])
+@pytest.mark.parametrize("preset", [ExtractConfig.balanced, ExtractConfig.paper])
+def test_presets_and_kinds_of_mi(model, data, preset, mi):
+    config = preset(mi=mi, upsilon=1, head_epochs=1, **({} if preset == ExtractConfig.paper else {"steps": 5}))
+    sub = bise.extract(model, data["train"], val=data["val"], config=config)
+    rows = sub.record["history"]
+    assert all((row["mutual_information"] == 0) == (mi == "none") for row in rows[:1])
+    assert all(row["loss"] == pytest.approx(row["cross_entropy"] + row["mutual_information"], rel=1e-4) for row in rows)
+    assert sub.record["config"]["mi"] == mi
+
+
+def test_without_val_the_last_mask_is_returned_and_said_so(model, data):
+    sub = bise.extract(model, data["train"], config=ExtractConfig(**QUICK))
+    assert sub.record["selection"] == {"kind": "last", "epoch": len(sub.record["history"]), "on": None}
+    assert sub.last is sub
+
+
+def test_best_and_last_are_both_at_hand_and_survive_saving(model, data, tmp_path):
+    sub = bise.extract(model, data["train"], val=data["val"], config=ExtractConfig(**QUICK))
+    values = [row["val"]["unbiased"] for row in sub.record["history"]]
+    chosen = sub.record["selection"]["epoch"] - 1
+    assert values[chosen] == max(values)
+    assert bise.audit(sub, data["val"]).unbiased == pytest.approx(max(values))
+    assert bise.audit(sub.last, data["val"]).unbiased == pytest.approx(values[-1])
+    sub.save(tmp_path)
+    again = bise.load(tmp_path, model)
+    assert all(torch.equal(again.last.scores[n], sub.last.scores[n]) for n in sub.scores)
+    assert again.record == sub.record
+
+
+@pytest.mark.parametrize("bn", ["statistics", "all"])
+def test_batch_norm_may_be_updated_in_the_subnetwork_alone(model, data, bn, tmp_path):
+    sub = bise.extract(model, data["train"], val=data["val"], config=ExtractConfig(bn=bn, **QUICK))
+    expected = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert sub.owned == (expected if bn == "statistics" else expected | {"1.weight", "1.bias"})
+    mine, theirs = dict(sub.bare().named_parameters()), dict(model.named_parameters())
+    assert torch.equal(mine["1.weight"], theirs["1.weight"]) == (bn == "statistics")
+    assert not torch.equal(dict(sub.bare().named_buffers())["1.running_mean"], model[1].running_mean)
+    assert bise.audit(sub.last, data["val"]).unbiased == pytest.approx(sub.record["history"][-1]["val"]["unbiased"])
+    sub.save(tmp_path)
+    x = data["test"].tensors[0]
+    with torch.no_grad():
+        assert torch.equal(bise.load(tmp_path, model)(x), sub(x))
+
+
+def test_cached_features_and_fresh_ones_learn_the_same(model, data):
+    runs = [
+        bise.extract(model, data["train"], config=ExtractConfig(**(QUICK | {"head_epochs": 1}), cache=cache))
+        for cache in (True, False)
+    ]
+    assert all(torch.allclose(runs[0].scores[n], runs[1].scores[n], atol=1e-5) for n in runs[0].scores)
+
+
+def test_features_beyond_the_budget_are_mapped_to_a_file(model, data):
+    runs = [
+        bise.extract(model, data["train"], config=ExtractConfig(**QUICK, cache_bytes=budget)) for budget in (1, 1 << 30)
+    ]
+    assert all(torch.equal(runs[0].scores[n], runs[1].scores[n]) for n in runs[0].scores)
+
+
+def test_streamed_and_resident_data_learn_the_same(model, data):
+    class Stream(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(data["train"])
+
+        def __getitem__(self, i):
+            return data["train"][i]
+
+    runs = [bise.extract(model, d, config=ExtractConfig(**QUICK)) for d in (data["train"], Stream())]
+    assert all(torch.equal(runs[0].scores[n], runs[1].scores[n]) for n in runs[0].scores)
+
+
+# settling
+
+
+@given(
+    score=st.floats(0.01, 3),
+    velocity=st.floats(-0.5, 0.5),
+    raw=st.floats(0, 5),
+    sign=st.sampled_from([-1, 1]),
+    steps=st.integers(1, 300),
+    tau=st.sampled_from([0.5, 0.1, 0.02, 0.004]),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_adversary_within_the_bound_can_flip_a_settled_gate(score, velocity, raw, sign, steps, tau):
+    rates = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-2}
+    phases = [(steps, tau), (steps, tau / 2)]
+    m, v = torch.tensor([sign * score]), torch.tensor([velocity])
+    if not settled(m, v, torch.tensor([raw]), phases, **rates):
+        return
+    from bise.settling import SAFETY
+
+    side = m >= 0
+    for count, temperature in phases:
+        for _ in range(count):
+            tail = torch.exp(-(m / temperature).abs())
+            push = sign * SAFETY * raw * tail / (1 + tail) ** 2 / temperature  # always towards the other side
+            v = 0.9 * v + push + 1e-2 * m
+            m = m - 0.01 * v
+            assert (m >= 0) == side
+
+
+def test_coasting_is_the_update_without_gradient():
+    m, v = torch.tensor([0.7, -1.3, 0.0]), torch.tensor([0.1, -0.2, 0.05])
+    expected, speed = m.double(), v.double()
+    for _ in range(500):
+        speed = 0.9 * speed + 1e-3 * expected
+        expected = expected - 0.01 * speed
+    assert torch.allclose(coast(m, v, 500, lr=0.01, momentum=0.9, weight_decay=1e-3).double(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_stopping_early_gives_the_mask_of_the_full_schedule(model, data, seed):
+    config = {"steps": 20, "head_epochs": 2, "head_steps": 5, "seed": seed, "lr": 0.05}
+    short = bise.extract(model, data["train"], config=ExtractConfig(**config))
+    full = bise.extract(model, data["train"], config=ExtractConfig(**config, early_stop=False))
+    assert "no gate can flip" in short.record["stopped"]
+    assert len(short.record["history"]) < len(full.record["history"]) == 100
+    assert all(torch.equal(short.masks[n], full.masks[n]) for n in full.masks)
+    assert all(torch.allclose(short.scores[n], full.scores[n], atol=1e-3) for n in full.scores)
+
+
+def test_no_early_stop_while_batch_norm_moves(model, data):
+    sub = bise.extract(model, data["train"], config=ExtractConfig(bn="statistics", lr=0.05, head_epochs=1, head_steps=2))
+    assert len(sub.record["history"]) == 100
+
+
+# collapse
+
+
+def hopeless(model):
+    """A model whose units all hurt: any honest gradient closes them."""
+    with torch.no_grad():
+        model[-1].weight.mul_(-20)
+    return model
+
+
+def test_the_default_preset_keeps_every_site_alive(data):
+    model = hopeless(trained(toy_model(), data["train"]))
+    sub = bise.extract(model, data["train"], config=ExtractConfig(**(QUICK | {"lr": 0.5, "steps": 40})))
+    assert all(mask.any() for mask in sub.masks.values())
+    assert min(int(mask.sum()) for mask in sub.masks.values()) <= 2, "the case should press hard"
+
+
+def test_the_paper_preset_notices_a_collapse_and_goes_back(data):
+    model = hopeless(trained(toy_model(), data["train"]))
+    config = ExtractConfig.paper(lr=0.5, upsilon=2, head_epochs=1)
+    with pytest.warns(BiseWarning, match="closed wholly in epoch"):
+        sub = bise.extract(model, data["train"], config=config)
+    assert all(mask.any() for mask in sub.masks.values())
+    assert "closed wholly" in sub.record["stopped"]
+    assert "is kept" in sub.record["notes"][0]
+
+
+def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.act = nn.Linear(8, 16), nn.ReLU()
+            self.up, self.branch, self.down = nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)
+            self.fc = nn.Linear(16, 3)
+
+        def forward(self, x):
+            h = self.act(self.stem(x))
+            return self.fc(h + self.down(self.branch(self.up(h))))
+
+    from bise.data.contract import labels
+    from bise.engine.inputs import Inputs
+    from bise.extraction import _Learner
+    from bise.placement import place
+
+    data = toy()
+    model = Residual()
+    inputs = Inputs(data, torch.device("cpu"))
+    sub = bise.Subnetwork(model, place(model, inputs.example()).sites, bottleneck="fc")
+    learner = _Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None)
+    assert learner.cuts == ["act"]
+
+
+# several biases, single logits, dict inputs
+
+
+def test_two_biases_and_more_bias_classes_than_targets():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 2, (500,), generator=generator)
+    flip = torch.rand(500, 2, generator=generator) < torch.tensor([0.1, 0.15])
+    b = torch.stack([torch.where(flip[:, 0], 1 - y, y), torch.where(flip[:, 1], 2 + y, y)], 1)
+    data = Labelled(TensorDataset(toy_inputs(y, b[:, 1], generator)), y=y, b=b, bias_classes=(2, 5), groups="alignment")
+    model = trained(toy_model(classes=2), data)
+    sub = bise.extract(model, data, config=ExtractConfig(**QUICK))
+    assert sub.record["history"][0]["mutual_information"] > 0
+    audit = bise.audit(sub, data)
+    assert set(audit.by_group) == {
+        "aligned, aligned",
+        "aligned, conflicting",
+        "conflicting, aligned",
+        "conflicting, conflicting",
+    }
+    assert len(audit.mutual_information) == 2
+    with pytest.raises(BadInput, match="weights='groups' beside"):
+        ExtractConfig(weights="groups")
+
+
+def test_a_single_logit_learns_as_two_logits_do():
+    data = toy(classes=2, biases=2)
+    two = trained(toy_model(classes=2), data)
+
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.fc = two[:-1], nn.Linear(16, 1)
+            with torch.no_grad():
+                self.fc.weight.copy_(two[-1].weight[1:] - two[-1].weight[:1])
+                self.fc.bias.copy_(two[-1].bias[1:] - two[-1].bias[:1])
+
+        def forward(self, x):
+            return self.fc(self.body(x)).squeeze(1)
+
+    brief = ExtractConfig(**QUICK, tau_min=0.6)  # few steps, before rounding can tip a gate
+    a = bise.extract(two, data, config=brief)
+    b = bise.extract(One(), data, config=brief)
+    for left, right in zip(a.scores.values(), b.scores.values(), strict=True):
+        assert torch.allclose(left, right, atol=1e-4)
+
+
+def test_dicts_of_tensors_and_a_bert():
+    from real_models import make
+
+    model, _ = make("small BERT")
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(40) % 2
+    b = torch.where(torch.rand(40, generator=generator) < 0.8, y, 1 - y)
+    ids = torch.randint(5, 100, (40, 9), generator=generator)
+    rows = [{"input_ids": row, "attention_mask": torch.ones(9, dtype=torch.long)} for row in ids]
+    config = ExtractConfig(upsilon=1, steps=2, batch_size=10, head_epochs=1, head_steps=2)
+    sub = bise.extract(model, Labelled(rows, y=y, b=b), config=config)
+    assert sub.bottleneck == "classifier"
+    assert sub.units[1] == 224
+
+
+# bad input
+
+
+def nan_inputs():
+    data = toy()
+    x = data.tensors[0].clone()
+    x[17, 2] = float("nan")
+    return Labelled(TensorDataset(x), y=data.y, b=data.b)
+
+
+def huge_inputs():
+    data = toy()
+    return Labelled(TensorDataset(data.tensors[0] * 2e37), y=data.y, b=data.b)
+
+
+def one_class():
+    data = toy()
+    return Labelled(data.dataset, y=torch.zeros_like(data.y), b=data.b)
+
+
+def out_of_range():
+    data = toy()
+    return Labelled(data.dataset, y=data.y + 1, b=data.b)
+
+
+BAD = {
+    "no conflicting sample": (lambda: toy(rho=1.0), None, "no conflicting sample \\(ρ = 1"),
+    "one class": (one_class, None, "one class only"),
+    "labels out of range": (out_of_range, None, "label 3, out of range for a model with 3 classes"),
+    "NaN inputs": (nan_inputs, None, "input of sample 17 holds NaN"),
+    "an empty data set": (lambda: Labelled(torch.zeros(0, 8), y=[], b=[]), None, "empty"),
+    "a non-finite loss": (huge_inputs, None, "loss became non-finite at epoch 1, step 1"),
+    "val with a class that train lacks": (
+        toy,
+        lambda: toy(classes=4, biases=3),
+        "val holds class 3, which train lacks",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_gives_one_sentence(case):
+    train, val, sentence = BAD[case]
+    with pytest.raises(ValueError, match=sentence) as caught, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        bise.extract(toy_model(), train(), val=val and val(), config=ExtractConfig(**QUICK))
+    assert isinstance(caught.value, BadInput)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"sampler": "random"}, "sampler='random' is unknown; use 'natural' or 'balanced'"),
+        ({"mi": "all"}, "mi='all'"),
+        ({"kappa": 1.0}, "kappa=1.0"),
+        ({"tau_min": 2.0}, "tau_min=2.0"),
+        ({"gamma": -1.0}, "gamma=-1.0 must be 0 or more"),
+        ({"lr": float("nan")}, "lr=nan must be greater than 0"),
+        ({"momentum": 1.0}, "momentum=1.0"),
+        ({"batch_size": 0}, "batch_size=0"),
+    ],
+)
+def test_bad_configurations_are_named(change, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        ExtractConfig(**change)
+
+
+def test_the_papers_schedule():
+    config = ExtractConfig.paper()
+    assert (config.lr, config.momentum, config.weight_decay) == (0.01, 0.9, 1e-4)
+    assert (config.head_lr, config.head_momentum, config.head_weight_decay) == (0.1, 0.9, 1e-4)
+    assert (config.head_epochs, config.kappa, config.upsilon, config.tau_min, config.gamma) == (50, 0.5, 10, 1e-3, 1)
+    assert (config.sampler, config.weights, config.mi, config.head_data) == ("natural", "paper", "conflicting", "natural")
+    assert len(config.temperatures()) * config.upsilon == 100
+    assert config.temperatures()[-1] == 0.5**9

@@ -1,0 +1,236 @@
+"""Weights, mutual information and the gate's gradient, against values worked out by hand or by enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from bise import BadInput
+from bise.bias_head import BiasHeads
+from bise.data import Cells, load
+from bise.data.sampling import sample_weights
+from bise.gates import slope, straight_through
+from bise.objective import information, joint_table, weighted_cross_entropy
+
+
+def mi(p, b, include=None):
+    include = torch.ones(len(b)) if include is None else include
+    return information(*joint_table(p, b, include))
+
+
+def entropy(b):
+    share = torch.bincount(b).double() / len(b)
+    return float(-(share[share > 0] * share[share > 0].log()).sum())
+
+
+@given(b=st.lists(st.integers(0, 3), min_size=2, max_size=30), permutation=st.permutations(range(4)))
+@settings(max_examples=80, deadline=None)
+def test_a_perfect_head_and_any_permutation_of_it_give_the_entropy_of_b(b, permutation):
+    b = torch.tensor(b)
+    p = F.one_hot(torch.tensor(permutation)[b], 4).float()
+    assert float(mi(p, b)) == pytest.approx(entropy(b) / math.log(4), abs=1e-5)
+
+
+def test_uniform_b_and_a_perfect_head_give_one():
+    b = torch.arange(10).repeat(3)
+    assert float(mi(F.one_hot(b, 10).float(), b)) == pytest.approx(1, abs=1e-6)
+
+
+@given(row=st.lists(st.floats(0.01, 1), min_size=4, max_size=4), b=st.lists(st.integers(0, 3), min_size=1, max_size=30))
+@settings(max_examples=80, deadline=None)
+def test_a_constant_head_gives_zero(row, b):
+    p = torch.tensor(row).softmax(0).expand(len(b), 4)
+    assert float(mi(p, torch.tensor(b))) == pytest.approx(0, abs=1e-6)
+
+
+def test_one_sample_and_no_sample_give_zero():
+    p = torch.tensor([[0.7, 0.2, 0.1]])
+    assert float(mi(p, torch.tensor([1]))) == pytest.approx(0, abs=1e-6)
+    assert float(mi(p, torch.tensor([1]), torch.zeros(1))) == 0
+
+
+def test_mi_of_a_soft_table_by_hand():
+    # two samples, b = 0 and 1, p = (3/4, 1/4) and (1/4, 3/4): J = [[3/8, 1/8], [1/8, 3/8]], marginals 1/2
+    p, b = torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([0, 1])
+    by_hand = (2 * 3 / 8 * math.log(1.5) + 2 * 1 / 8 * math.log(0.5)) / math.log(2)
+    assert float(mi(p, b)) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_left_out_samples_do_not_count():
+    generator = torch.Generator().manual_seed(0)
+    p = torch.rand(20, 3, generator=generator).softmax(1)
+    b = torch.randint(0, 3, (20,), generator=generator)
+    include = torch.rand(20, generator=generator) < 0.5
+    assert float(mi(p, b, include)) == pytest.approx(float(mi(p[include], b[include])), abs=1e-7)
+
+
+def test_tables_of_two_halves_add_up():
+    generator = torch.Generator().manual_seed(1)
+    p = torch.rand(20, 3, generator=generator).softmax(1)
+    b = torch.randint(0, 3, (20,), generator=generator)
+    halves = [joint_table(p[part], b[part], torch.ones(10)) for part in (slice(0, 10), slice(10, 20))]
+    summed = information(halves[0][0] + halves[1][0], halves[0][1] + halves[1][1])
+    assert float(summed) == pytest.approx(float(mi(p, b)), abs=1e-6)
+
+
+def heads(width=5, sizes=(3, 2)):
+    return BiasHeads(
+        width,
+        sizes,
+        lr=0.1,
+        momentum=0.9,
+        weight_decay=1e-2,
+        generator=torch.Generator().manual_seed(0),
+        device=torch.device("cpu"),
+    )
+
+
+def test_no_gradient_of_the_mi_reaches_the_head_and_one_reaches_z():
+    head = heads()
+    head.parameters.requires_grad_()
+    z = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    b = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    mi(head.logits(z)[0].softmax(1), b).backward()
+    assert head.parameters.grad is None
+    assert z.grad.abs().sum() > 0
+
+
+def test_head_steps_are_torchs_sgd():
+    head = heads()
+    weight = head.parameters.clone().requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, weight_decay=1e-2)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(5):
+        z = torch.randn(7, 5, generator=generator)
+        b = torch.stack([torch.randint(0, 3, (7,), generator=generator), torch.randint(0, 2, (7,), generator=generator)], 1)
+        logits = F.linear(z, weight[:, :-1], weight[:, -1])
+        loss = F.cross_entropy(logits[:, :3], b[:, 0]) + F.cross_entropy(logits[:, 3:], b[:, 1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert float(head.step(z, b)) == pytest.approx(loss.item(), rel=1e-5)
+    assert torch.allclose(head.parameters, weight, atol=1e-6)
+
+
+def test_reweighted_and_balanced_cross_entropy_agree_in_expectation():
+    # by enumeration: the mean over all samples of r_j ℓ_j is the mean over cells of the cells' mean losses
+    y = torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2, 2])
+    b = torch.tensor([0, 0, 0, 1, 2, 1, 0, 2, 2, 2])
+    cells = Cells.of(y, b)
+    logits = torch.randn(10, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    losses = F.cross_entropy(logits, y, reduction="none")
+    by_cell = [losses[cells.index == i].mean() for i in cells.counts.nonzero().flatten()]
+    weights = sample_weights(cells, "groups")
+    assert float((losses * weights).mean()) == pytest.approx(float(torch.stack(by_cell).mean()), rel=1e-12)
+    assert float(weights.mean()) == pytest.approx(1)
+    assert float(weighted_cross_entropy(logits, y, weights)) == pytest.approx(float((losses * weights).mean()), rel=1e-5)
+
+
+def test_paper_weights_of_ten_classes():
+    # ρ = 0.99 over 1,000 samples of ten classes: r∥ = 1/9.9, r⊥ = 9/(10 · 0.01) = 90, and they sum to N
+    y = torch.arange(10).repeat(100)
+    b = y.clone()
+    b[:10] = (y[:10] + 1) % 10
+    cells = Cells.of(y, b, aligned=list(range(10)))
+    weights = sample_weights(cells, "paper")
+    assert weights[:10].tolist() == pytest.approx([90] * 10)
+    assert weights[10:].tolist() == pytest.approx([1 / 9.9] * 990)
+    assert float(weights.sum()) == pytest.approx(1000)
+
+
+def test_paper_weights_of_celeba():
+    # the supplement's weights from its proportions: c_B, ρ_B and ρ_D of 71,629 / 66,874 / 22,880 / 1,387
+    counts = {(0, 0): 71629, (0, 1): 66874, (1, 0): 22880, (1, 1): 1387}  # (blond, male)
+    y = torch.cat([torch.full((n,), k[0]) for k, n in counts.items()])
+    b = torch.cat([torch.full((n,), k[1]) for k, n in counts.items()])
+    weights = sample_weights(Cells.of(y, b), "paper")
+    total = sum(counts.values())
+    blond = (counts[1, 0] + counts[1, 1]) / total
+    women_blond = counts[1, 0] / (counts[1, 0] + counts[1, 1])
+    women_dark = counts[0, 0] / (counts[0, 0] + counts[0, 1])
+    by_hand = {
+        (0, 1): 1 / (4 * (1 - women_dark) * (1 - blond)),
+        (0, 0): 1 / (4 * women_dark * (1 - blond)),
+        (1, 1): 1 / (4 * (1 - women_blond) * blond),
+        (1, 0): 1 / (4 * women_blond * blond),
+    }
+    for (target, bias), value in by_hand.items():
+        assert float(weights[(y == target) & (b == bias)][0]) == pytest.approx(value)
+    assert by_hand[1, 1] == pytest.approx(29.34, abs=0.01)
+
+
+def test_paper_weights_of_multi_color_mnist():
+    y = torch.zeros(100, dtype=torch.long)
+    y[50:] = 1
+    b = y.unsqueeze(1).repeat(1, 2)
+    b[:2, 0] = 1  # ρ_L = 0.98
+    b[[0, 2, 3, 4, 5], 1] = 1  # ρ_R = 0.95
+    cells = Cells.of(y, b, aligned={0: (0, 0), 1: (1, 1)})
+    weights = sample_weights(cells, "paper")
+    assert float(weights[0]) == pytest.approx(1 / (0.02 * 0.05))
+    assert float(weights[1]) == pytest.approx(1 / (0.02 * 0.95))
+    assert float(weights[2]) == pytest.approx(1 / (0.98 * 0.05))
+    assert float(weights[99]) == pytest.approx(1 / (0.98 * 0.95))
+
+
+def test_paper_weights_need_as_many_biases_as_classes():
+    cells = Cells.of(torch.tensor([0, 1, 2]), torch.tensor([0, 1, 0]))
+    with pytest.raises(BadInput, match='weights="groups"'):
+        sample_weights(cells, "paper")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("rho", "empty", "aligned", "conflicting"),
+    [(0.99, 1, 0.1010, 90), (0.995, 10, 0.1005, 180), (0.997, 6, 0.1003, 300)],
+)
+def test_paper_and_group_weights_differ_on_the_real_counts(data_root, rho, empty, aligned, conflicting):
+    data = load("biased-mnist", split="train", rho=rho, protocol="paper", root=data_root)
+    cells = Cells.of(data.y, data.b, aligned=list(range(10)))
+    assert len(cells.empty) == empty
+    paper, groups = sample_weights(cells, "paper"), sample_weights(cells, "groups")
+    own = cells.aligned[:, 0]
+    assert float(paper[own][0]) == pytest.approx(aligned, rel=0.02)
+    assert float(paper[~own][0]) == pytest.approx(conflicting, rel=0.03)
+    # group weights vary by cell around the closed form: by the spread of the conflicting cells' sizes
+    ratio = groups[~own] / paper[~own]
+    assert float(ratio.min()) < 1 < float(ratio.max())
+    assert float(ratio.max() / ratio.min()) > 1.2
+
+
+def test_the_gates_gradient_by_hand():
+    # ĥ = h · 1{m ≥ 0}, L = Σ c ĥ: ∂L/∂m_i = σ'(m_i/τ)/τ · Σ_n h_ni c_ni
+    h = torch.tensor([[1.0, 2.0, -3.0], [0.5, -1.0, 4.0]])
+    c = torch.tensor([[2.0, 1.0, 1.0], [4.0, 3.0, -0.5]])
+    for tau in (1.0, 0.5, 0.125):
+        m = torch.tensor([0.0, 0.25, -0.5], requires_grad=True)
+        values = straight_through(m, torch.tensor(tau))
+        assert values.tolist() == [1, 1, 0]
+        (h * values * c).sum().backward()
+        raw = [1 * 2 + 0.5 * 4, 2 * 1 - 1 * 3, -3 * 1 - 4 * 0.5]
+        for i, score in enumerate([0.0, 0.25, -0.5]):
+            sigma = 1 / (1 + math.exp(-score / tau))
+            assert float(m.grad[i]) == pytest.approx(raw[i] * sigma * (1 - sigma) / tau, rel=1e-5)
+
+
+def test_the_slope_far_out_is_zero_and_finite():
+    far = slope(torch.tensor([-1e4, -1.0, 0.0, 1.0, 1e4]), 1e-8)
+    assert far.isfinite().all()
+    assert far.tolist() == [0, 0, pytest.approx(0.25e8), 0, 0]
+
+
+def test_group_weights_equal_balanced_sampling_for_every_small_data_set():
+    # exhaustively: all labelings of four samples by two classes and two biases
+    losses = torch.tensor([0.1, 0.7, 1.3, 2.9], dtype=torch.float64)
+    for pairs in itertools.product(itertools.product((0, 1), (0, 1)), repeat=4):
+        y, b = torch.tensor([p[0] for p in pairs]), torch.tensor([p[1] for p in pairs])
+        cells = Cells.of(y, b, classes=2, bias_classes=[2])
+        means = [losses[cells.index == i].mean() for i in cells.counts.nonzero().flatten()]
+        expected = float(torch.stack(means).mean())
+        assert float((losses * sample_weights(cells, "groups")).mean()) == pytest.approx(expected)

@@ -1,0 +1,164 @@
+"""Where gates go: the counts of the paper's supplement, patterns, functions for nonlinearities, the bottleneck."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from real_models import images, make, tokens
+from torch import nn
+from torch.nn import functional as F
+
+from bise import BadInput, sites
+from bise.models.small import MLP, SimpleConvNet
+from bise.models.vision import torchvision
+from bise.placement import one_bottleneck, place
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "count", "bottleneck"),
+    [
+        ("SimpleConvNet", 240, 4, "fc"),
+        ("MLP", 300, 3, "fc"),
+        ("torchvision resnet18", 3840, 16, "fc"),
+        ("timm resnet18", 3840, 16, "fc"),
+        ("small BERT", 2 * (64 + 32) + 32, 5, "classifier"),
+    ],
+)
+def test_counts_of_the_supplement(name, units, count, bottleneck):
+    model, example = make(name)
+    placement = place(model, example)
+    assert (placement.units, len(placement.sites)) == (units, count)
+    assert placement.bottlenecks == (bottleneck,)
+
+
+def test_bert_base_has_46848_units():
+    torchvision()
+    from transformers import BertConfig, BertForSequenceClassification
+
+    model = BertForSequenceClassification(BertConfig())
+    found = sites(model, tokens())
+    assert sum(found.values()) == 46_848
+    assert found["bert.encoder.layer.11.intermediate.intermediate_act_fn"] == 3072
+    assert found["bert.encoder.layer.11.output.dense"] == 768
+    assert found["bert.pooler.activation"] == 768
+    assert not any("attention" in name for name in found)
+
+
+def test_parameter_counts_of_the_supplement():
+    assert sum(p.numel() for p in SimpleConvNet().parameters()) == 531_210
+    assert sum(p.numel() for p in MLP().parameters()) == 256_510
+
+
+def test_a_resnet_block_has_two_sites_although_its_relu_is_one_module():
+    found = sites(*make("torchvision resnet18"))
+    assert list(found)[:4] == ["layer1.0.conv2:in", "layer1.0", "layer1.1.conv2:in", "layer1.1"]
+    assert "relu" not in found
+
+
+class Functional(nn.Module):
+    """The tutorial's convnet: one pool module for all, nonlinearities as functions, a flattening in between."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5)
+        self.pool = nn.MaxPool2d(2, 2)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = self.pool(F.relu(self.conv1(x)))
+        x = torch.flatten(self.pool(F.relu(self.conv2(x))), 1)
+        return F.log_softmax(self.fc3(F.relu(self.fc2(F.relu(self.fc1(x))))), 1)
+
+
+def test_nonlinearities_as_functions_are_gated_at_their_consumer():
+    found = place(Functional(), images(32)).sites
+    assert [(s.name, s.units, s.spread) for s in found] == [
+        ("conv2:in", 6, 1),
+        ("fc1:in", 16, 25),
+        ("fc2:in", 120, 1),
+        ("fc3:in", 84, 1),
+    ]
+
+
+def test_channels_last_blocks_are_gated_along_their_last_dimension():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.up, self.act = nn.Conv2d(3, 8, 3), nn.Linear(8, 24), nn.GELU()
+            self.down, self.fc = nn.Linear(24, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            x = self.conv(x).permute(0, 2, 3, 1)
+            return self.fc(self.down(self.act(self.up(x))).permute(0, 3, 1, 2).mean((2, 3)))
+
+    (site,) = place(Block(), images(8)).sites
+    assert (site.name, site.units, site.dim) == ("act", 24, -1)
+
+
+def test_scales_and_final_nonlinearities_are_no_units():
+    class Squeeze(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.act, self.gate = nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8)
+            self.fc, self.out = nn.Linear(8, 2), nn.Sigmoid()
+
+        def forward(self, x):
+            h = self.act(self.body(x))
+            return self.out(self.fc(h * torch.sigmoid(self.gate(h))))
+
+    assert sites(Squeeze(), torch.randn(2, 6)) == {"act": 8}
+
+
+def test_patterns_name_sites_and_must_match():
+    model, example = make("SimpleConvNet")
+    assert sites(model, example, patterns="blocks.[01].2") == {"blocks.0.2": 16, "blocks.1.2": 32}
+    assert sites(model, example, patterns=["fc:in"]) == {"fc:in": 128}
+    with pytest.raises(BadInput, match="the pattern 'nothing\\*' matches no module"):
+        sites(model, example, patterns=["blocks.0.2", "nothing*"])
+
+
+def test_a_model_without_a_site_says_so():
+    with pytest.raises(BadInput, match="Sequential has no site"):
+        sites(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.randn(2, 4))
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.act = nn.Linear(4, 6), nn.ReLU()
+        self.left, self.right = nn.Linear(6, 2), nn.Linear(6, 2)
+
+    def forward(self, x):
+        h = self.act(self.body(x))
+        return self.left(h) + self.right(h)
+
+
+def test_an_ambiguous_bottleneck_names_the_candidates():
+    model = TwoHeads()
+    placement = place(model, torch.randn(2, 4))
+    with pytest.raises(BadInput, match='ambiguous: left, right all lead to the logits; choose one, .*bottleneck="left"'):
+        one_bottleneck(placement, model, None)
+    assert one_bottleneck(placement, model, "right") == "right"
+    with pytest.raises(BadInput, match="bottleneck='middle' is no module"):
+        one_bottleneck(placement, model, "middle")
+
+
+def test_a_tuple_a_single_logit_and_an_object_are_understood():
+    class Wrapped(nn.Module):
+        def __init__(self, wrap):
+            super().__init__()
+            self.inner, self.wrap = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)), wrap
+
+        def forward(self, x):
+            return self.wrap(self.inner(x))
+
+    class Output:
+        def __init__(self, logits):
+            self.logits = logits
+
+    for wrap in (lambda t: t, lambda t: (t, None), Output, lambda t: {"logits": t}, lambda t: t.squeeze(1)):
+        placement = place(Wrapped(wrap), torch.randn(2, 4))
+        assert placement.bottlenecks == ("inner.2",)
+        assert placement.units == 6
+    with pytest.raises(BadInput, match="the model returns str"):
+        place(Wrapped(str), torch.randn(2, 4))
