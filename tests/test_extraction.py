@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
-from conftest import toy, toy_inputs, toy_model, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -16,6 +13,7 @@ import bise
 from bise import BadInput, BiseWarning, ExtractConfig
 from bise.data import Labelled
 from bise.settling import coast, settled
+from conftest import toy, toy_inputs, toy_model, trained
 
 QUICK = {"upsilon": 2, "steps": 10, "head_epochs": 2, "head_steps": 5, "batch_size": 60}
 
@@ -86,7 +84,7 @@ def test_the_callers_model_is_left_as_it_was_when_extraction_raises_half_way(dat
 
 def test_the_same_seed_gives_the_same_masks(model, data):
     runs = [bise.extract(model, data["train"], config=ExtractConfig(seed=s, **QUICK)) for s in (3, 3, 4)]
-    first, second, other = ({n: t for n, t in run.scores.items()} for run in runs)
+    first, second, other = (run.scores for run in runs)
     assert all(torch.equal(first[n], second[n]) for n in first)
     assert not all(torch.equal(first[n], other[n]) for n in first)
 
@@ -224,7 +222,9 @@ def test_stopping_early_gives_the_mask_of_the_full_schedule(model, data, seed):
 
 
 def test_no_early_stop_while_batch_norm_moves(model, data):
-    sub = bise.extract(model, data["train"], config=ExtractConfig(bn="statistics", lr=0.05, head_epochs=1, head_steps=2))
+    sub = bise.extract(
+        model, data["train"], config=ExtractConfig(bn="statistics", lr=0.05, head_epochs=1, head_steps=2)
+    )
     assert len(sub.record["history"]) == 100
 
 
@@ -384,8 +384,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_data_gives_one_sentence(case):
     train, val, sentence = BAD[case]
-    with pytest.raises(ValueError, match=sentence) as caught, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with pytest.raises(ValueError, match=sentence) as caught:
         bise.extract(toy_model(), train(), val=val and val(), config=ExtractConfig(**QUICK))
     assert isinstance(caught.value, BadInput)
     assert "\n" not in str(caught.value)
@@ -414,6 +413,11 @@ def test_the_papers_schedule():
     assert (config.lr, config.momentum, config.weight_decay) == (0.01, 0.9, 1e-4)
     assert (config.head_lr, config.head_momentum, config.head_weight_decay) == (0.1, 0.9, 1e-4)
     assert (config.head_epochs, config.kappa, config.upsilon, config.tau_min, config.gamma) == (50, 0.5, 10, 1e-3, 1)
-    assert (config.sampler, config.weights, config.mi, config.head_data) == ("natural", "paper", "conflicting", "natural")
+    assert (config.sampler, config.weights, config.mi, config.head_data) == (
+        "natural",
+        "paper",
+        "conflicting",
+        "natural",
+    )
     assert len(config.temperatures()) * config.upsilon == 100
     assert config.temperatures()[-1] == 0.5**9

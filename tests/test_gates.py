@@ -9,8 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_models import MODELS, make
-from test_placement import Functional
 from torch import nn
 
 from bise import BadInput, Subnetwork, fingerprint, load, subnetwork
@@ -18,6 +16,8 @@ from bise.gates import threshold
 from bise.models.outputs import call, class_logits
 from bise.placement import place
 from bise.twin import named_tensors, twin
+from real_models import MODELS, make
+from test_placement import Functional
 
 
 def random_masks(sub, seed, closed=0.5):

@@ -108,7 +108,9 @@ def test_head_steps_are_torchs_sgd():
     generator = torch.Generator().manual_seed(3)
     for _ in range(5):
         z = torch.randn(7, 5, generator=generator)
-        b = torch.stack([torch.randint(0, 3, (7,), generator=generator), torch.randint(0, 2, (7,), generator=generator)], 1)
+        b = torch.stack(
+            [torch.randint(0, 3, (7,), generator=generator), torch.randint(0, 2, (7,), generator=generator)], 1
+        )
         logits = F.linear(z, weight[:, :-1], weight[:, -1])
         loss = F.cross_entropy(logits[:, :3], b[:, 0]) + F.cross_entropy(logits[:, 3:], b[:, 1])
         optimizer.zero_grad()
@@ -129,7 +131,9 @@ def test_reweighted_and_balanced_cross_entropy_agree_in_expectation():
     weights = sample_weights(cells, "groups")
     assert float((losses * weights).mean()) == pytest.approx(float(torch.stack(by_cell).mean()), rel=1e-12)
     assert float(weights.mean()) == pytest.approx(1)
-    assert float(weighted_cross_entropy(logits, y, weights)) == pytest.approx(float((losses * weights).mean()), rel=1e-5)
+    assert float(weighted_cross_entropy(logits, y, weights)) == pytest.approx(
+        float((losses * weights).mean()), rel=1e-5
+    )
 
 
 def test_paper_weights_of_ten_classes():

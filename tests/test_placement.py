@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from real_models import images, make, tokens
 from torch import nn
 from torch.nn import functional as F
 
@@ -12,6 +11,7 @@ from bise import BadInput, sites
 from bise.models.small import MLP, SimpleConvNet
 from bise.models.vision import torchvision
 from bise.placement import one_bottleneck, place
+from real_models import images, make, tokens
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,9 @@ class TwoHeads(nn.Module):
 def test_an_ambiguous_bottleneck_names_the_candidates():
     model = TwoHeads()
     placement = place(model, torch.randn(2, 4))
-    with pytest.raises(BadInput, match='ambiguous: left, right all lead to the logits; choose one, .*bottleneck="left"'):
+    with pytest.raises(
+        BadInput, match='ambiguous: left, right all lead to the logits; choose one, .*bottleneck="left"'
+    ):
         one_bottleneck(placement, model, None)
     assert one_bottleneck(placement, model, "right") == "right"
     with pytest.raises(BadInput, match="bottleneck='middle' is no module"):

@@ -164,6 +164,7 @@ def _guard() -> Iterator[None]:
 
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("always", BiseWarning)
             warnings.showwarning = tell
             yield
     except BadInput as error:

@@ -40,7 +40,7 @@ def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progres
     """Train, audit, extract, finetune, finetune the dense control, audit again; returns what `summary.json` holds."""
     started = time.perf_counter()
     vanilla_config = TrainConfig(epochs=6, lr=0.05, schedule="cosine", seed=seed)
-    extract_config = ExtractConfig(upsilon=5, seed=seed)
+    extract_config = ExtractConfig(upsilon=5, gamma=0.3, seed=seed)
     tune_config = TrainConfig.finetuning(epochs=8, lr=0.01, schedule="cosine", seed=seed)
     data = coloured_digits(rho=rho, seed=seed)
     cells = labels(data["train"])

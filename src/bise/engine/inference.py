@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,13 +16,12 @@ from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inferred:
     logits: Tensor
     """[N, C] on the CPU."""
     z: Tensor | None
     """[N, d]: in memory, or mapped to a file of its own beyond the budget."""
-    folder: Any = field(default=None, repr=False)
 
 
 @torch.no_grad()
@@ -42,7 +41,6 @@ def infer(
     order = torch.arange(len(inputs)) if index is None else index
     logits: list[Tensor] = []
     z: Tensor | None = None
-    out = Inferred(logits=torch.empty(0), z=None)
     done = 0
     catching: AbstractContextManager[list[Tensor]] = sub.features() if features else nullcontext([])
     with catching as caught:
@@ -50,18 +48,16 @@ def infer(
             logits.append(class_logits(call(sub, x)).float().cpu())
             if features:
                 if z is None:
-                    z = _allocate(out, len(order), caught[0].shape[1], caught[0].device, budget)
+                    z = _allocate(len(order), caught[0].shape[1], caught[0].device, budget)
                 z[done : done + len(chunk)] = caught[0].float()
             done += len(chunk)
             if progress is not None:
                 progress(label, done, len(order))
-    out.logits, out.z = torch.cat(logits), z
-    return out
+    return Inferred(logits=torch.cat(logits), z=z)
 
 
-def _allocate(out: Inferred, samples: int, width: int, device: torch.device, budget: int) -> Tensor:
+def _allocate(samples: int, width: int, device: torch.device, budget: int) -> Tensor:
     if samples * width * 4 <= budget:
         return torch.empty(samples, width, device=device)
-    out.folder = tempfile.TemporaryDirectory(prefix="bise-features-")
-    path = f"{out.folder.name}/z"
-    return torch.from_file(path, shared=True, size=samples * width, dtype=torch.float32).view(samples, width)
+    with tempfile.TemporaryFile(prefix="bise-features-") as file:  # the mapping outlives the name and the handle
+        return torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(samples, width)))

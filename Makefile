@@ -1,0 +1,40 @@
+# Each target makes its own .venv and installs what it needs from constraints.txt.
+# PIP_ARGS passes through to pip, for instance to choose a build of torch.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+BIN := .venv/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
+ONE := OMP_NUM_THREADS=1 # the models of the tests are small: a second thread would mostly wait
+
+.PHONY: demo test test-all lint clean
+
+demo: .venv/demo
+	$(BIN)/bise demo $(ARGS)
+
+test: lint
+	$(ONE) $(BIN)/python -m pytest -m "not long"
+
+test-all: lint
+	$(ONE) $(BIN)/python -m pytest
+
+lint: .venv/dev
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+
+.venv/torch: constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) torch
+	touch $@
+
+.venv/demo: .venv/torch pyproject.toml
+	$(INSTALL) --editable '.[demo]'
+	touch $@
+
+.venv/dev: .venv/torch pyproject.toml
+	$(INSTALL) --editable '.[demo,vision,text,dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist

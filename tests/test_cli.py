@@ -1,0 +1,187 @@
+"""The command line: every kind of bad input ends in one sentence and exit code 2, and good input in a run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
+
+import bise
+from bise.cli import app
+from bise.data import Labelled
+from conftest import toy, toy_model, trained
+from test_extraction import BAD
+from test_placement import TwoHeads
+
+QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
+
+
+def make():
+    return toy_model()
+
+
+def splits(split):
+    return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
+
+
+def two_heads():
+    return TwoHeads()
+
+
+def no_site():
+    return nn.Sequential(nn.Linear(4, 2))
+
+
+def four_features(split):
+    if split != "train":
+        return None
+    y = torch.arange(60) % 2
+    return Labelled(TensorDataset(torch.randn(60, 4)), y=y, b=torch.where(torch.arange(60) % 5 == 0, 1 - y, y))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def sentence(result):
+    """The one line that a user sees on bad input."""
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("bise: ")
+    return line
+
+
+@pytest.fixture
+def weights(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file(trained(make(), splits("train")).state_dict(), path)
+    return str(path)
+
+
+def test_extract_then_audit_then_finetune(tmp_path, weights):
+    out = str(tmp_path / "run")
+    own = ["--model", "test_cli:make", "--weights", weights, "--data", "test_cli:splits"]
+    result = run("extract", *own, "--out", out, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "weights: unchanged" in result.stdout
+    names = sorted(p.name for p in (tmp_path / "run").iterdir())
+    assert names == ["config.json", "metrics.jsonl", "subnetwork", "summary.json"]
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["schema"] == 1
+    assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
+    audited = run("audit", *own, "--run", out, "--json")
+    assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
+    tuned = run("finetune", out, "--epochs", "2", "--lr", "0.01", "--json")
+    assert tuned.exit_code == 0, tuned.output
+    assert {"vanilla", "subnetwork", "finetuned", "dense_finetuned"} <= set(json.loads(tuned.stdout))
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert {row["job"] for row in rows} == {"extract", "finetuned", "dense_finetuned"}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_ends_in_one_sentence(case, tmp_path, monkeypatch):
+    train, val, expected = BAD[case]
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "splits",
+        lambda split: {"train": train, "val": val or (lambda: None)}.get(split, lambda: None)(),
+    )
+    out = tmp_path / "run"
+    result = run("extract", "--model", "test_cli:make", "--data", "test_cli:splits", "--out", str(out), *QUICK)
+    assert re.search(expected, sentence(result))
+    assert not (out / "summary.json").exists()
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--model", "test_cli:two_heads", "--data", "test_cli:four_features"], "ambiguous: left, right"),
+        (["--model", "test_cli:no_site", "--data", "test_cli:four_features"], "has no site"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--sites", "zz*"], "pattern 'zz\\*' matches no"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--bottleneck", "zz"], "bottleneck='zz'"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--preset", "fast"], "--preset 'fast' is unknown"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--mi", "some"], "mi='some' is unknown"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--gamma", "-1"], "gamma=-1.0"),
+        (["--model", "test_cli:nothing", "--data", "test_cli:splits"], "can't be imported"),
+        (["--model", "no_such_module:make", "--data", "test_cli:splits"], "can't be imported"),
+        (["--model", "make", "--data", "test_cli:splits"], "write package.module:function"),
+        (["--model", "test_cli:toy", "--data", "test_cli:splits"], "should return a torch module"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.safetensors"], "does not exist"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.pt"], "can't be read"),
+    ],
+)
+def test_bad_arguments_end_in_one_sentence(arguments, expected, tmp_path):
+    result = run("extract", *arguments, "--out", str(tmp_path / "run"), *QUICK)
+    assert re.search(expected, sentence(result))
+
+
+def test_weights_that_do_not_fit_or_would_run_code(tmp_path):
+    other = tmp_path / "other.safetensors"
+    save_file(nn.Linear(2, 2).state_dict(), other)
+    own = ["--model", "test_cli:make", "--data", "test_cli:splits", "--out", str(tmp_path / "run")]
+    assert "doesn't fit" in sentence(run("extract", *own, "--weights", str(other)))
+    torch.save(make(), tmp_path / "pickled.pt")
+    assert "can't be read" in sentence(run("extract", *own, "--weights", str(tmp_path / "pickled.pt")))
+
+
+def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):
+    own = ["--model", "test_cli:make", "--data", "test_cli:splits", *QUICK]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("dear")
+    assert "is no run of bise" in sentence(run("extract", *own, "--out", str(tmp_path / "mine")))
+    assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
+    assert "another configuration" in sentence(run("extract", *own, "--gamma", "2", "--out", str(tmp_path / "run")))
+    assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
+
+
+def test_the_demo_refuses_a_rho_without_conflicts(tmp_path):
+    assert "no conflicting sample" in sentence(run("demo", "--rho", "1", "--out", str(tmp_path / "d")))
+    assert "rho=1.5" in sentence(run("demo", "--rho", "1.5", "--out", str(tmp_path / "d")))
+    assert not (tmp_path / "d").exists()
+
+
+def test_every_command_has_help_with_an_example():
+    for command in ("demo", "audit", "extract", "finetune"):
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert f"Example: bise {command}" in result.stdout.replace("\n", " ")
+
+
+def test_help_needs_no_torch():
+    program = "import sys; import bise.cli; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_real_command_in_a_real_process(tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        "from bise.cli import main; main()",
+        "demo",
+        "--rho",
+        "1",
+        "--out",
+        str(tmp_path / "d"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("bise: train has no conflicting sample")
+    assert "Traceback" not in done.stderr
+
+
+def test_public_names_are_all_there():
+    for name in bise.__all__:
+        assert getattr(bise, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'extrakt'"):
+        _ = bise.extrakt
