@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import torch
+
 from conftest import toy, toy_model, trained
 
 README = Path(__file__).parent.parent / "README.md"
