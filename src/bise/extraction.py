@@ -52,9 +52,7 @@ def extract(
     started = time.perf_counter()
     cells = labels(train, progress=progress)
     cells.check_trainable()
-    val_cells = None if val is None else labels(val, progress=progress)
-    if val_cells is not None:
-        cells.check_covers(val_cells)
+    validation = None if val is None else Validation(val, cells, device_of(model), progress)
     before = fingerprint(model)
     inputs = Inputs(train, device_of(model))
     example = inputs.example()
@@ -67,9 +65,6 @@ def extract(
     )
     with torch.no_grad():
         check_classes(class_logits(call(sub, example)), cells)
-    validation = None
-    if val is not None and val_cells is not None:
-        validation = Validation(Inputs(val, device_of(model)), val_cells, config.selection)
     learner = _Learner(sub, inputs, cells, validation, config, progress, log)
     result = learner.run()
     result.record |= {

@@ -43,11 +43,7 @@ def finetune(
     tuned = owning(model)
     with torch.no_grad():
         check_classes(class_logits(call(tuned, inputs.example())), cells)
-    validation = None
-    if val is not None:
-        val_cells = labels(val, progress=progress)
-        cells.check_covers(val_cells)
-        validation = Validation(Inputs(val, inputs.device), val_cells, config.selection)
+    validation = None if val is None else Validation(val, cells, inputs.device, progress)
     history = fit(tuned, inputs, cells, config, validation=validation, progress=progress, log=log, label="finetuning")
     tuned.record = {
         "job": "finetune",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from bise.data.cells import Cells
-from bise.data.contract import Progress
+from bise.data.contract import Progress, labels
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.gates import Subnetwork
@@ -11,11 +15,18 @@ from bise.measure.groups import group_accuracy
 
 
 class Validation:
-    """Accuracy over samples, mean over groups and worst group of whatever network it is called with."""
+    """Accuracy over samples, mean over groups and worst group of whatever network it is called with.
 
-    def __init__(self, inputs: Inputs, cells: Cells, selection: str) -> None:
-        self.inputs, self.cells, self.selection = inputs, cells, selection
-        self.groups = cells.alignment_names() if cells.groups == "alignment" else None
+    Refuses a set with classes that the training set lacks.
+    """
+
+    def __init__(self, val: Any, train: Cells, device: torch.device, progress: Progress | None = None) -> None:
+        cells = labels(val, progress=progress)
+        train.check_covers(cells)
+        # an unbiased set shows no alignment of its own
+        self.cells = cells.realigned(train.aligned_bias)
+        self.inputs = Inputs(val, device)
+        self.groups = self.cells.alignment_names() if cells.groups == "alignment" else None
 
     def __call__(self, sub: Subnetwork, progress: Progress | None = None) -> dict[str, float]:
         logits = infer(sub, self.inputs, progress=progress, label="validating").logits
