@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -189,6 +189,14 @@ class Subnetwork(nn.Module):
     def last(self) -> Subnetwork:
         """The mask of the last epoch, where an earlier one was selected as best; else this one."""
         return self.with_scores(self.last_scores) if self.last_scores else self
+
+    def shrink(
+        self, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+    ) -> nn.Module:
+        """A plain module without the closed units, checked against this one in float64 on a batch like `example`."""
+        from bise.shrink import shrink
+
+        return shrink(self, example, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
 
     @contextmanager
     def features(self) -> Iterator[list[Tensor]]:

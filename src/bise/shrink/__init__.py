@@ -18,7 +18,7 @@ from bise.shrink.folding import fold
 from bise.shrink.rewrite import Rewrite
 from bise.shrink.rules import FULL_WIDTH
 from bise.shrink.shape_rules import RULES
-from bise.shrink.verify import NotExact, check, difference, in_float64
+from bise.shrink.verify import NotExact, as_float64, check, difference, in_float64
 
 if TYPE_CHECKING:
     from bise.gates import Subnetwork
@@ -60,8 +60,13 @@ def shrink(
         raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
     if fold_batchnorm:
         derived |= fold(small)
-    masked = copy.deepcopy(sub).eval()
-    differences = check(masked.double(), in_float64(small), example, other_size=captured.dynamic_size)
+    masked = copy.deepcopy(sub).eval().double()
+    try:
+        differences = check(masked, in_float64(small), example, other_size=captured.dynamic_size)
+    except NotExact:
+        # a model may round to float32 by itself; then the check needs a graph captured in float64, casts and all
+        again = in_float64_by_capture(masked, example, fold_batchnorm)
+        differences = check(masked, again, example, other_size=captured.dynamic_size)
     settle(small, derived, dtype_of(sub))
     small.shrink_report = ShrinkReport(
         parameters_before=sum(p.numel() for p in sub.network.parameters()),
@@ -81,6 +86,16 @@ def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.Graph
     module = new.build().to(next(iter(captured.tensors.values())).device if captured.tensors else "cpu")
     names = set(dict(module.named_buffers()))
     return module, new.derived & names, tuple(net.barriers)
+
+
+def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool) -> nn.Module:
+    """The shrunk network of a subnetwork that was turned to float64 before it was captured."""
+    captured = capture(masked, as_float64(example))
+    masks = {number: gate.mask for number, gate in enumerate(masked.gates)}
+    small, _, _ = rewritten(captured, masks)  # type: ignore[arg-type]
+    if fold_batchnorm:
+        fold(small)
+    return small
 
 
 def settle(module: nn.Module, derived: set[str], dtype: torch.dtype) -> None:

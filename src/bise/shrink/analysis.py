@@ -175,6 +175,12 @@ class Analysis:
             wanted[0] = True
         self.want(node, wanted)
 
+    def note_barrier(self, node: fx.Node, reason: str, channels: int) -> None:
+        """Put on record that known channels are computed all the same."""
+        if channels:
+            name = operation_name(node)
+            self.barriers.append(Barrier(module=module_name(node), operation=name, reason=reason, channels=channels))
+
     def parameter(self, node: Any, user: fx.Node) -> Tensor:
         """A layer's own weight; refused where it is computed or belongs to several layers."""
         if node not in self.constants:

@@ -10,13 +10,10 @@ from torch import Tensor, fx
 
 from bise.shrink.analysis import (
     Analysis,
-    Barrier,
     Channels,
     KeepFull,
     Packed,
     live,
-    module_name,
-    operation_name,
     settled,
 )
 from bise.shrink.rewrite import Rewrite
@@ -36,10 +33,8 @@ class FullWidth:
             net.want_live(source)
             state = net.state[source]
             closed += 0 if state is None else int(state.known.sum())
-        if closed and node.op != "output":
-            reason = net.reasons.get(node, "this operation mixes channels")
-            name = operation_name(node)
-            net.barriers.append(Barrier(module=module_name(node), operation=name, reason=reason, channels=closed))
+        if node.op != "output":
+            net.note_barrier(node, net.reasons.get(node, "this operation mixes channels"), closed)
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         args = [new.argument(a) for a in node.args]
@@ -92,8 +87,11 @@ class Same:
     def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
         for source in node.all_input_nodes[1:]:
             net.want_live(source)
-        state = net.state[node]
+        state, before = net.state[node], net.state[node.args[0]]  # type: ignore[index]
         net.want(node.args[0], None if state is None else must)
+        if state is not None and before is not None:
+            reason = "constants don't stay constant here"
+            net.note_barrier(node, reason, int((must & before.known & ~state.known).sum()))
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         source: Any = node.args[0]
@@ -126,9 +124,8 @@ def pooled(node: fx.Node, value: Tensor) -> Tensor:
 
 def padded(node: fx.Node, value: Tensor) -> Tensor:
     """Padding with a number leaves only that number constant; reflected and repeated borders leave all."""
-    named = dict(zip(("mode", "value") if node.target is aten.pad.default else ("value",), node.args[2:], strict=False))
-    mode = named.get("mode", node.kwargs.get("mode", "constant"))
-    fill: Any = named.get("value", node.kwargs.get("value"))
+    mode = node.args[2] if len(node.args) > 2 else node.kwargs.get("mode", "constant")
+    fill: Any = node.args[3] if len(node.args) > 3 else node.kwargs.get("value")
     return value if mode != "constant" else torch.where(value == float(fill or 0.0), value, torch.nan)
 
 
@@ -253,11 +250,8 @@ class Layer:
             wanted = torch.zeros(state.count, dtype=torch.bool)
             wanted[plan[0].flatten()] = True
             net.want(x, wanted)
-            kept = int((state.known & wanted).sum())
-            if kept and weight.shape[1] > 1:
-                reason = f"groups={groups} need equal widths"
-                name = operation_name(node)
-                net.barriers.append(Barrier(module=module_name(node), operation=name, reason=reason, channels=kept))
+            reason = f"groups={groups} need equal widths, and constants under zero padding are no constants"
+            net.note_barrier(node, reason, int((state.known & wanted).sum()))
         else:
             net.want_live(x)
 
@@ -332,7 +326,7 @@ def _by_group(must: Tensor, state: Channels | None, weight: Tensor, groups: int)
     width, each = weight.shape[1], weight.shape[0] // groups
     wanted = must.view(groups, each)
     left = wanted.any(1)
-    needed = torch.ones(groups, width, dtype=torch.bool) if state is None else ~state.known.view(groups, width)
+    needed = torch.ones(groups, width, dtype=torch.bool) if state is None else (~state.known | (state.value != 0)).view(groups, width)
     if state is None:
         left = torch.ones_like(left)
     inputs = _equal(needed[left]) + left.nonzero() * width
@@ -377,7 +371,7 @@ class Arithmetic:
         (known_a, a), (known_b, b) = pairs
         known = known_a & known_b
         value = node.target(a, b) if isinstance(node.args[1], fx.Node) else node.target(a, node.args[1])  # type: ignore[operator]
-        if node.target in (aten.mul.Tensor, aten.mul.Scalar):
+        if node.target is aten.mul.Tensor:
             zero = (known_a & (a == 0)) | (known_b & (b == 0))
             known, value = known | zero, torch.where(zero, 0.0, value)
         return settled(known, value, dim)
@@ -461,7 +455,7 @@ class Arithmetic:
             return FullWidth().emit(new, node, must)
         ids = self._order(new, node, must.nonzero().flatten())
         operands = [self._emitted(new, node, x, state.dim, ids) for x in node.args[:2]]
-        neutral = 1.0 if node.target in (aten.mul.Tensor, aten.div.Tensor, aten.mul.Scalar, aten.div.Scalar) else 0.0
+        neutral = 1.0 if node.target in (aten.mul.Tensor, aten.div.Tensor) else 0.0
         swaps = node.target in (aten.mul.Tensor, aten.add.Tensor)
         for this, that in ((1, 0), (0, 1)):
             if (this == 1 or swaps) and self._neutral(net, node, node.args[this], state.dim, ids, neutral):
@@ -510,15 +504,14 @@ class Arithmetic:
 FULL_WIDTH = FullWidth()
 _POINTWISE = (
     "relu relu6 leaky_relu gelu silu hardswish hardsigmoid hardtanh tanh sigmoid elu selu celu mish softplus "
-    "log_sigmoid softsign exp neg abs sqrt rsqrt erf sin cos clamp clamp_min square reciprocal threshold hardshrink "
-    "softshrink log_sigmoid"
+    "log_sigmoid softsign exp neg abs sqrt rsqrt erf sin cos clamp clamp_min square reciprocal threshold"
 )
 RULES: dict[Any, Any] = {}
 for _name in _POINTWISE.split():
     if hasattr(aten, _name):
         RULES[getattr(aten, _name).default] = Same(computed)
 RULES[aten.pow.Tensor_Scalar] = Same(computed)
-for _target in (aten.clone, aten.alias, aten.detach, aten.contiguous, aten.dropout, aten._to_copy, aten.feature_dropout):
+for _target in (aten.clone, aten.alias, aten.detach, aten._to_copy):
     RULES[_target.default] = Same()
 for _n in "123":
     for _name in (f"max_pool{_n}d", f"adaptive_avg_pool{_n}d"):
@@ -531,9 +524,7 @@ RULES |= {
     aten.batch_norm.default: PerChannel((1, 2, 3, 4)),
     aten.prelu.default: PerChannel((1,)),
     aten.pad.default: Padding(padded),
-    aten.constant_pad_nd.default: Padding(padded),
     aten.softmax.int: Along(unknown),
-    aten._softmax.default: Along(unknown),
     aten.roll.default: Rolled(),
     aten.flip.default: Rolled(),
     aten.embedding.default: Embedding(),
@@ -543,5 +534,5 @@ RULES |= {
     aten.new_full.default: Size(),
     aten.new_empty.default: Size(),
 }
-for _target in (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.div.Tensor, aten.mul.Scalar, aten.add.Scalar):
+for _target in (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.div.Tensor):
     RULES[_target] = Arithmetic()

@@ -68,7 +68,7 @@ def cases(example: Any, *, other_size: bool, seed: int = 0) -> Iterator[tuple[st
 def check(masked: nn.Module, shrunk: nn.Module, example: Any, *, other_size: bool) -> dict[str, float]:
     """{case: relative difference} in float64; raises above the tolerance."""
     found = {}
-    for name, x in cases(_each(example, lambda t: t.double() if t.is_floating_point() else t), other_size=other_size):
+    for name, x in cases(as_float64(example), other_size=other_size):
         if "resolution" in name and not _runs(masked, x):
             continue  # sizes that the graph leaves free, but a linear layer behind a flattening ties together
         found[name] = difference(masked, shrunk, x)
@@ -78,6 +78,10 @@ def check(masked: nn.Module, shrunk: nn.Module, example: Any, *, other_size: boo
                 f"at most {TOLERANCE:.0e} is rounding. Please report this model; until then use the masked network"
             )
     return found
+
+
+def as_float64(example: Any) -> Any:
+    return _each(example, lambda t: t.double() if t.is_floating_point() else t)
 
 
 def _runs(module: nn.Module, x: Any) -> bool:
