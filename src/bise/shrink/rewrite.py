@@ -42,6 +42,7 @@ class Rewrite:
                 outputs = tuple(self.full(leaf) for leaf in leaves)
                 self.graph.output(outputs[0] if len(outputs) == 1 else outputs)
         self.graph.eliminate_dead_code()
+        _in_place(self.graph)
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name="Shrunk")  # takes only what the graph reads
 
@@ -189,3 +190,22 @@ class Rewrite:
                 owner.register_buffer(leaf, tensor)
         return self.graph.get_attr(name)
 
+
+
+_FRESH = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.linear.default, aten.batch_norm.default)
+_OVERWRITE = {
+    aten.relu.default: aten.relu_.default,
+    aten.hardtanh.default: aten.hardtanh_.default,
+    aten.hardswish.default: aten.hardswish_.default,
+    aten.silu.default: aten.silu_.default,
+}
+
+
+def _in_place(graph: fx.Graph) -> None:
+    """Let an activation overwrite a layer's output that nobody else reads, as the original models mostly do."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in _OVERWRITE:
+            source: Any = node.args[0]
+            fresh = source.op == "call_function" and source.target in (*_FRESH, aten.add.Tensor)
+            if fresh and len(source.users) == 1:
+                node.target = _OVERWRITE[node.target]
