@@ -34,7 +34,8 @@ class _Logits(nn.Module):
         self.keys = keys
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return logits_tensor(call(self.module, inputs[0] if self.keys is None else dict(zip(self.keys, inputs, strict=True))))
+        x = inputs[0] if self.keys is None else dict(zip(self.keys, inputs, strict=True))
+        return logits_tensor(call(self.module, x))
 
 
 def export(small: nn.Module, path: str | Path, example: Any) -> float:
@@ -79,7 +80,8 @@ def _program(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
             return torch.export.export(module, inputs, dynamic_shapes=shapes)
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
-        raise BadInput(f"the network can't be exported with a free batch size ({type(error).__name__}: {first})") from error
+        what = f"{type(error).__name__}: {first}"
+        raise BadInput(f"the network can't be exported with a free batch size ({what})") from error
 
 
 def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...]) -> Callable[..., Tensor]:

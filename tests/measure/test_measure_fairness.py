@@ -40,9 +40,7 @@ def one_against_rest(metric, y_true, y_pred, b, classes):
 def test_binary_demographic_parity_is_fairlearns(rows):
     y_true, y_pred, b = columns(rows)
     assume(len(b.unique()) > 1)
-    expected = oracle.demographic_parity_difference(
-        y_true.numpy(), y_pred.numpy(), sensitive_features=b.numpy()
-    )
+    expected = oracle.demographic_parity_difference(y_true.numpy(), y_pred.numpy(), sensitive_features=b.numpy())
     assert demographic_parity_difference(y_true, y_pred, b=b) == pytest.approx(expected, abs=1e-12)
 
 

@@ -19,7 +19,8 @@ class Block(nn.Module):
 
     def __init__(self, draw: st.DrawFn, width: int) -> None:
         super().__init__()
-        self.kind = draw(st.sampled_from(["plain", "residual", "concatenate", "branches", "excite", "depthwise", "pool"]))
+        kinds = ["plain", "residual", "concatenate", "branches", "excite", "depthwise", "pool"]
+        self.kind = draw(st.sampled_from(kinds))
         self.inner = draw(st.integers(1, 5))
         mode = draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"]))
         kernel, bias = draw(st.sampled_from([1, 3])), draw(st.booleans())

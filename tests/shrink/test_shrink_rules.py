@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bise.gates import Subnetwork
 from bise.placement import place
 from bise.shrink import Captured, capture, rewritten
-from bise.shrink.shape_rules import RULES
+from bise.shrink.rules import RULES
 from bise.shrink.verify import TOLERANCE, difference, in_float64
 
 UNITS = 4
@@ -110,9 +110,9 @@ def embedded(x: Tensor, table: nn.Module, mix: nn.Module) -> Tensor:
 POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     name: getattr(torch.ops.aten, name)
     for name in (
-        "relu relu6 gelu silu hardswish hardsigmoid hardtanh tanh sigmoid elu selu celu mish softplus log_sigmoid exp neg "
-        "abs erf sin cos square"
-    ).split()
+        *("relu", "relu6", "gelu", "silu", "hardswish", "hardsigmoid", "hardtanh", "tanh", "sigmoid", "elu", "selu"),
+        *("celu", "mish", "softplus", "log_sigmoid", "exp", "neg", "abs", "erf", "sin", "cos", "square"),
+    )
 }
 POINTWISE |= {
     "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
@@ -194,7 +194,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "concatenation of rows": lambda: Then(lambda x, a: a(torch.cat([x, x.relu()], 2)), conv()),
     "chunk": lambda: Then(lambda x, a, b: a(x.chunk(2, 1)[0]) + b(x.chunk(2, 1)[1]), conv(2), conv(2)),
     "split": lambda: Then(lambda x, a, b: a(x.split([1, 3], 1)[0]) + b(x.split([1, 3], 1)[1]), conv(1), conv(3)),
-    "unbind": lambda: Then(lambda x, a: a(torch.stack(x.mean((2, 3)).unsqueeze(1).expand(-1, 2, -1).unbind(1))), linear()),
+    "unbind": lambda: Then(lambda x, a: a(torch.stack(x.mean(3).transpose(1, 2).unbind(1))), linear()),
     "layer scale": lambda: Then(lambda x, a, b: b(a(x) * x), Shift(0.5), conv()),
     "embedding": lambda: Then(embedded, nn.Embedding(9, UNITS), linear()),
 }

@@ -74,11 +74,11 @@ def _to_meta(x: Any) -> Any:
     return x.to("meta") if isinstance(x, Tensor) else x
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up MACs while a network runs, under the name of the weight that is used."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
         self.names = {t.untyped_storage()._cdata: name for name, t in tensors}
         self.macs: dict[str, int] = {}
@@ -141,7 +141,9 @@ _MACS: dict[Any, Any] = {
     aten.bmm.default: _mm,
     **dict.fromkeys(_ATTENTION, _attention),
 }
-_NORMS = (aten.native_batch_norm.default, aten._native_batch_norm_legit_no_training.default, aten.cudnn_batch_norm.default)
+_NORMS = {aten.native_batch_norm.default, aten._native_batch_norm_legit_no_training.default} | {
+    aten.cudnn_batch_norm.default
+}
 _POOLS = (aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
 
 

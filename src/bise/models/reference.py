@@ -68,11 +68,17 @@ def _text(family: str, **config: Any) -> Callable[[], nn.Module]:
     return make
 
 
-_SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=3)
+_SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "num_labels": 3,
+}
 _CONVNETS = (
-    "resnet18 resnet50 vgg11_bn densenet121 mobilenet_v2 mobilenet_v3_small efficientnet_b0 regnet_y_400mf "
-    "shufflenet_v2_x1_0 convnext_tiny"
-).split()
+    *("resnet18", "resnet50", "vgg11_bn", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0"),
+    *("regnet_y_400mf", "shufflenet_v2_x1_0", "convnext_tiny"),
+)
 
 
 def _all() -> list[Reference]:

@@ -14,10 +14,10 @@ from bise.errors import BadInput
 from bise.models.outputs import device_of, to_device
 from bise.shrink.analysis import Analysis, Barrier
 from bise.shrink.capture import Captured, capture
+from bise.shrink.channel_rules import FULL_WIDTH
 from bise.shrink.folding import fold
 from bise.shrink.rewrite import Rewrite
-from bise.shrink.rules import FULL_WIDTH
-from bise.shrink.shape_rules import RULES
+from bise.shrink.rules import RULES
 from bise.shrink.verify import NotExact, as_float64, check, difference, in_float64
 
 if TYPE_CHECKING:
@@ -68,13 +68,14 @@ def shrink(
         again = in_float64_by_capture(masked, example, fold_batchnorm)
         differences = check(masked, again, example, other_size=captured.dynamic_size)
     settle(small, derived, dtype_of(sub))
-    small.shrink_report = ShrinkReport(
+    report = ShrinkReport(
         parameters_before=sum(p.numel() for p in sub.network.parameters()),
         parameters_after=weights_of(small),
         differences=differences,
         float32=difference(copy.deepcopy(sub).eval(), small, example),
         barriers=barriers,
     )
+    object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
     return small
 
 

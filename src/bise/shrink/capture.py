@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -83,7 +83,8 @@ def _exported(sub: Subnetwork, example: Any) -> ExportedProgram:
     try:
         with quiet_export():
             # an empty table decomposes nothing, but turns in-place operations into functional ones
-            return torch.export.export(_Positional(sub, keys), inputs, dynamic_shapes=shapes).run_decompositions({})
+            program = torch.export.export(_Positional(sub, keys), inputs, dynamic_shapes=shapes)
+            return cast(ExportedProgram, program.run_decompositions({}))
     except Exception as error:
         raise BadInput(
             f"{type(sub.network).__name__} can't be captured by torch.export ({type(error).__name__}: "
@@ -138,7 +139,7 @@ def _lifted(program: ExportedProgram, example: Any) -> Captured:
 
 def _free_size(graph: fx.Graph) -> bool:
     shapes = [node.meta["val"].shape for node in graph.nodes if node.op == "placeholder" and node.users]
-    last = shapes[-1] if shapes else ()
+    last: Any = shapes[-1] if shapes else ()
     return len(last) == 4 and not isinstance(last[2], int) and not isinstance(last[3], int)
 
 

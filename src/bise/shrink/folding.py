@@ -35,9 +35,10 @@ def _fold_one(module: fx.GraphModule, layer: fx.Node, norm: fx.Node) -> set[str]
     assert weight is not None
     assert mean is not None
     assert variance is not None
-    scale = (variance + norm.args[7]).rsqrt() * (1.0 if gamma is None else gamma)  # type: ignore[operator]
+    epsilon: Any = norm.args[7]
+    scale = (variance + epsilon).rsqrt() * (1.0 if gamma is None else gamma)
     shift = (-mean if bias is None else bias - mean) * scale + (0.0 if beta is None else beta)
-    names = {f"{kind}_{norm.name}": t for kind, t in (("folded_weight", weight * _tall(scale, weight)), ("bias", shift))}
+    names = {f"folded_weight_{norm.name}": weight * _tall(scale, weight), f"bias_{norm.name}": shift}
     with module.graph.inserting_before(layer):
         for place, (name, tensor) in enumerate(names.items(), start=1):
             module.register_buffer(name, tensor)

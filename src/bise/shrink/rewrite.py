@@ -112,7 +112,7 @@ class Rewrite:
         behind = rank - 1 - state.dim
         padded = self.call(aten.constant_pad_nd.default, packed.node, [0, 0] * behind + [0, 1], 0.0)
         width = packed.ids.numel()
-        out = self.pick(padded, state.dim, torch.where(missing, width, places), width + 1)
+        out: fx.Node = self.pick(padded, state.dim, torch.where(missing, width, places), width + 1)
         values = torch.where(missing, state.value[wanted], 0.0)
         if bool((values != 0).any()):
             out = self.call(aten.add.Tensor, out, self.vector(values, rank, state.dim))
@@ -189,7 +189,6 @@ class Rewrite:
             else:
                 owner.register_buffer(leaf, tensor)
         return self.graph.get_attr(name)
-
 
 
 _FRESH = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.linear.default, aten.batch_norm.default)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, fx
 
 from bise.shrink.analysis import Analysis, Channels, KeepFull, Packed, live, settled
-from bise.shrink.capture import expression, same, shuffled
+from bise.shrink.capture import expression, same
+from bise.shrink.channel_rules import FULL_WIDTH, Spatial
 from bise.shrink.rewrite import Rewrite
-from bise.shrink.rules import FULL_WIDTH, RULES, FullWidth, Spatial
 
 aten = torch.ops.aten
 
@@ -49,7 +49,8 @@ class Moved:
 class Permute(Moved):
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
         order: Any = node.args[1]
-        return [d % rank for d in order].index(dim)
+        places: list[int] = [d % rank for d in order]
+        return places.index(dim)
 
 
 class Transpose(Moved):
@@ -76,7 +77,7 @@ class Squeeze(Moved):
 
 class Select(Moved):
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
-        cut = int(node.args[1]) % rank  # type: ignore[arg-type]
+        cut: int = int(node.args[1]) % rank  # type: ignore[arg-type]
         if cut == dim:
             raise KeepFull("it picks a single channel")
         return dim - (cut < dim)
@@ -86,11 +87,12 @@ class Reduce(Moved):
     """Mean, maximum and minimum over other dimensions than the channels': constants stay what they are."""
 
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
-        named: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-        if named is None or named == [] or any(d % rank == dim for d in named):
+        given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        named = [int(d) % rank for d in given or range(rank)]
+        if dim in named:
             raise KeepFull("it reduces over the channels")
         kept = bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
-        return dim if kept else dim - sum(d % rank < dim for d in named)
+        return dim if kept else dim - sum(d < dim for d in named)
 
 
 class Expand(Moved):
@@ -165,10 +167,11 @@ class Cut:
     """Slices: along other dimensions nothing happens to the channels; along theirs, a part goes on."""
 
     def _range(self, node: fx.Node, count: int) -> Tensor:
-        start, stop, step = (*node.args[2:], *(None, None, 1)[len(node.args) - 2 :])
+        rest: list[Any] = [*node.args[2:], None, None, None][:3]
+        start, stop, step = rest
         if any(isinstance(n, fx.Node) for n in (start, stop, step)):
             raise KeepFull("it cuts the channels at a place that depends on the input")
-        return torch.arange(count)[slice(start, stop, step)]  # type: ignore[misc]
+        return torch.arange(count)[slice(start, stop, step)]
 
     def _along(self, net: Analysis, node: fx.Node) -> bool:
         source: Any = node.args[0]
@@ -261,7 +264,7 @@ class Concatenate:
         parts, along = self._parts(net, node)
         if along != axis:
             return [must for _ in parts]
-        return list(must.split([net.shape(p)[axis] for p in parts]))
+        return list(torch.split(must, [net.shape(p)[axis] for p in parts]))
 
     def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
         parts, _ = self._parts(net, node)
@@ -309,27 +312,3 @@ class Item(Moved):
 
     def channels(self, net: Analysis, node: fx.Node) -> Channels | None:
         return net.state[node.args[0]]  # type: ignore[index]
-
-
-RULES |= {
-    aten.permute.default: Permute(),
-    aten.transpose.int: Transpose(),
-    aten.unsqueeze.default: Unsqueeze(),
-    aten.squeeze.dim: Squeeze(),
-    aten.squeeze.dims: Squeeze(),
-    aten.select.int: Select(),
-    aten.mean.dim: Reduce(),
-    aten.amax.default: Reduce(),
-    aten.amin.default: Reduce(),
-    aten.expand.default: Expand(),
-    aten.view.default: View(),
-    aten._unsafe_view.default: View(),
-    aten.slice.Tensor: Cut(),
-    shuffled: Shuffle(),
-    aten.cat.default: Concatenate(),
-    aten.adaptive_max_pool1d.default: First(),
-    aten.adaptive_max_pool2d.default: First(),
-    aten.adaptive_max_pool3d.default: First(),
-    operator.getitem: Item(),
-}
-__all__ = ["RULES", "FullWidth"]

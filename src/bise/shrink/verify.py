@@ -109,8 +109,9 @@ def _random(tensor: Tensor, random: torch.Generator) -> Tensor:
 
 def _resized(tensor: Tensor) -> Tensor:
     height, width = tensor.shape[2:]
-    more = (lambda n: n + 8) if max(height, width) < 64 else (lambda n: max(32, n * 3 // 4 // 32 * 32))
-    return nn.functional.interpolate(tensor, size=(more(height), more(width)), mode="nearest")
+    small = max(height, width) < 64
+    sides = [side + 8 if small else max(32, side * 3 // 4 // 32 * 32) for side in (height, width)]
+    return nn.functional.interpolate(tensor, size=sides, mode="nearest")
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
