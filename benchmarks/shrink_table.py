@@ -97,7 +97,7 @@ def sizes(model: nn.Module, small: nn.Module, batch: Any, captured: Captured, *,
         "macs": [dense.macs, shrunk.macs],
     }
     if timed:
-        seen = latency(model, small, x, rounds=7)
+        seen = latency(model, small, x, rounds=5)
         out["latency"] = {"dense_ms": seen.first_ms, "shrunk_ms": seen.second_ms, "ratio": seen.ratio}
         out["latency"] |= {"batch": seen.batch, "threads": seen.threads, "rounds": seen.rounds}
     return out
@@ -155,7 +155,7 @@ def summary(rows: dict[str, Any]) -> str:
     free = sum(not any(c["barriers"] for c in r["closed"].values()) for r in rows.values())
     return (
         f"{len(rows)} models; largest relative difference in float64 {max(differences):.1e} over {len(differences)} "
-        f"random masks (up to four kinds of input each) and {max(singles):.1e} over {len(singles)} sites closed wholly; "
+        f"random masks (up to four kinds of input) and {max(singles):.1e} over {len(singles)} sites closed wholly; "
         f"coverage of at least 40 % for {wide}; no barrier for {free}."
     )
 
@@ -167,18 +167,27 @@ def write_page(rows: dict[str, Any]) -> None:
     PAGE.write_text(f"{before}{START}\n\n{summary(rows)}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8")
 
 
+def save(path: Path, rows: dict[str, Any]) -> None:
+    hardware = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    write_json(path, {"hardware": hardware, "seed": 0, "models": rows})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(REFERENCES), help="models, by the names in the table")
     parser.add_argument("--docs-only", action="store_true", help="write the page from the results that are there")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where to write, for runs side by side")
+    parser.add_argument("--merge", nargs="*", type=Path, default=[], help="results of such runs to take in")
     options = parser.parse_args()
-    rows: dict[str, Any] = read_json(RESULTS)["models"] if RESULTS.exists() else {}
+    rows: dict[str, Any] = read_json(options.results)["models"] if options.results.exists() else {}
+    for other in options.merge:
+        rows |= read_json(other)["models"]
     for name in [] if options.docs_only else options.only:
         rows[name] = row(name)
-        hardware = {"machine": platform.machine(), "cpus": torch.get_num_threads(), "torch": torch.__version__}
-        write_json(RESULTS, {"hardware": hardware, "seed": 0, "models": rows})
+        save(options.results, rows)
         print(f"{name}: {rows[name]['seconds']:.0f} s, {rows[name]['closed']['0.5']}", flush=True)
-    if PAGE.exists():
+    save(options.results, rows)
+    if PAGE.exists() and options.results == RESULTS:
         write_page(rows)
     print(summary(rows))
 

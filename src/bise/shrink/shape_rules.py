@@ -72,7 +72,7 @@ class Squeeze(Moved):
         gone = [d for d in dims if isinstance(shape[d], int) and shape[d] == 1]
         if dim in gone:
             raise KeepFull("it removes the channel dimension")
-        return dim - sum(d < dim for d in gone)
+        return dim - len([d for d in gone if d < dim])
 
 
 class Select(Moved):
