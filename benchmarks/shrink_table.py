@@ -63,7 +63,7 @@ def row(name: str) -> dict[str, Any]:
     reference = REFERENCES[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = as_if_trained(reference.make())
+        model = as_if_trained(reference.make(), reference.batch(8))
     x = reference.batch(2)
     sub = Subnetwork(model, place(model, x).sites)
     captured = capture(sub, x)

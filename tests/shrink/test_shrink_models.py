@@ -25,7 +25,7 @@ def made(name: str) -> tuple[Subnetwork, Any]:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the libraries say while their own models are built
-        model = as_if_trained(REFERENCES[name].make())
+        model = as_if_trained(REFERENCES[name].make(), REFERENCES[name].batch(8))
     x = REFERENCES[name].batch(2)
     return Subnetwork(model, place(model, x).sites), x
 

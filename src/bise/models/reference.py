@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bise.errors import BadInput
+from bise.models.outputs import call
 from bise.models.small import MLP, SimpleConvNet
 from bise.models.vision import torchvision
 
@@ -111,19 +112,28 @@ def _all() -> list[Reference]:
 REFERENCES: dict[str, Reference] = {reference.name: reference for reference in _all()}
 
 
-def as_if_trained(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Give BatchNorm random statistics, γ and β, and weights that start at zero some size, so that errors show."""
+def as_if_trained(model: nn.Module, x: Any, seed: int = 0) -> nn.Module:
+    """Give BatchNorm random statistics, γ and β, and weights that start at zero some size, so that errors show.
+
+    The statistics are those of the batch `x`, shaken: drawn from nowhere, they would drown the input in deep networks.
+    """
     random = torch.Generator().manual_seed(seed)
+    norms = [m for m in model.modules() if isinstance(m, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))]
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
-                assert module.running_mean is not None
-                assert module.running_var is not None
-                module.running_mean.copy_(torch.randn(module.num_features, generator=random) * 0.5)
-                module.running_var.copy_(torch.rand(module.num_features, generator=random) + 0.5)
-                module.weight.copy_(1 + 0.2 * torch.randn(module.num_features, generator=random))
-                module.bias.copy_(0.5 * torch.randn(module.num_features, generator=random))
         for parameter in model.parameters():
             if parameter.abs().max() < 1e-4:
                 parameter.copy_(0.1 * torch.randn(parameter.shape, generator=random))
+        for norm in norms:
+            norm.momentum = 1.0
+            norm.weight.copy_(1 + 0.2 * torch.randn(norm.num_features, generator=random))
+            norm.bias.copy_(0.5 * torch.randn(norm.num_features, generator=random))
+        if norms:
+            call(model.train(), x)
+        for norm in norms:
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            norm.momentum = 0.1
+            shift = torch.randn(norm.num_features, generator=random)
+            norm.running_mean.add_(0.3 * norm.running_var.sqrt() * shift)
+            norm.running_var.mul_(0.5 + torch.rand(norm.num_features, generator=random))
     return model.eval()
