@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from page import fill
 from torch import Tensor, fx, nn
 
 from bise.files import write_json
@@ -112,6 +113,34 @@ def _alone(target: Any, args: tuple[Any, ...], rounds: int) -> dict[str, Any]:
     return {"shape": list(weight.shape), "macs": macs, "ms": statistics.median(times[1:])}
 
 
+def threads_of(found: list[dict[str, Any]]) -> str:
+    return f"CPU, {found[0]['threads']} threads, median of {found[0]['rounds']} rounds:"
+
+
+def tables(found: list[dict[str, Any]], layers: dict[str, Any]) -> str:
+    lines = [
+        "| model | batch | format | what | dense, ms | shrunk, ms | latency ratio | MAC ratio |",
+        "|" + " --- |" * 8,
+    ]
+    for e in found:
+        lines.append(
+            f"| {e['model']} | {e['batch']} | {e['format']} | {e['what']} | {e['dense_ms']:.1f} | {e['shrunk_ms']:.1f} "
+            f"| {e['ratio']:.2f} | {e['mac_ratio']:.2f} |"
+        )
+    for name, entries in layers.items():
+        lines += ["", f"{name} by layer, batch 64, each layer alone:", ""]
+        lines += ["| layer | weight | MAC ratio | dense, ms | shrunk, ms | latency ratio |", "|" + " --- |" * 6]
+        for e in entries:
+            shapes = " → ".join("×".join(map(str, e[side]["shape"])) for side in ("dense", "shrunk"))
+            lines.append(
+                f"| {e['layer']} | {shapes} | {e['mac_ratio']:.2f} | {e['dense']['ms']:.1f} | {e['shrunk']['ms']:.1f} "
+                f"| {e['latency_ratio']:.2f} |"
+            )
+        total = [sum(e[side]["ms"] for e in entries) for side in ("dense", "shrunk")]
+        lines.append(f"| all | | | {total[0]:.1f} | {total[1]:.1f} | {total[1] / total[0]:.2f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
@@ -128,6 +157,8 @@ def main() -> None:
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     content = {"hardware": hardware, "torch": torch.__version__, "seed": 0, "networks": found, "layers": layers}
     write_json(ROOT / "results" / f"latency_{device.type}.json", content)
+    if device.type == "cpu":
+        fill("latency.py", f"{threads_of(found)}\n\n{tables(found, layers)}")
 
 
 if __name__ == "__main__":

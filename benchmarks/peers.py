@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from page import fill
 from torch import Tensor, nn
 
 from bise.files import write_json
@@ -154,6 +155,41 @@ def ours(sub: Subnetwork, x: Tensor) -> dict[str, Any]:
     }
 
 
+def cell(case: dict[str, Any]) -> str:
+    if "failed" in case:
+        return f"fails ({case['failed'].partition(':')[0]})"
+    return f"{case['difference']:.0e}, {case['parameters']:,}" + ("" if case["exact"] else " (not exact)")
+
+
+def table(rows: dict[str, Any]) -> str:
+    """Each entry: relative difference to the masked network, parameters left."""
+    lines = [
+        "| model | sites that weights can say | closed | BISE | BISE, BatchNorm folded | torch-simplify | Torch-Pruning |"
+    ]
+    lines.append("|" + " --- |" * 7)
+    for name, entry in rows.items():
+        for share, case in entry["cases"].items():
+            mine = case["bise"]
+            lines.append(
+                f"| {name} | {entry['expressible']} of {entry['sites']} | {float(share):.0%} | {cell(mine)} "
+                f"| {mine['parameters_folded']:,} | {cell(case['torch-simplify'])} | {cell(case['torch-pruning'])} |"
+            )
+    cases = [case for entry in rows.values() for case in entry["cases"].values()]
+    tools = ("bise", "torch-simplify", "torch-pruning")
+    exact = [f"{tool} {sum(case[tool].get('exact', False) for case in cases)}" for tool in tools]
+    lines += ["", f"Exact in so many of {len(cases)} cases: {', '.join(exact)}. {kept_more(cases)}"]
+    return "\n".join(lines)
+
+
+def kept_more(cases: list[dict[str, Any]]) -> str:
+    """Where another tool is exact too: how often we keep more; torch-simplify folds BatchNorm, so ours is folded too."""
+    worse = 0
+    for case in cases:
+        for tool, key in (("torch-simplify", "parameters_folded"), ("torch-pruning", "parameters")):
+            worse += case[tool].get("exact", False) and case["bise"][key] > case[tool]["parameters"]
+    return f"Where another tool is exact too, ours keeps more parameters in {worse} cases."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(MODELS))
@@ -163,6 +199,7 @@ def main() -> None:
         write_json(RESULTS, {"hardware": platform.machine(), "torch": torch.__version__, "seed": 0, "models": rows})
         for share, case in rows[name]["cases"].items():
             print(name, share, case, flush=True)
+    fill("peers.py", table(rows))
 
 
 if __name__ == "__main__":

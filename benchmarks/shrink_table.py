@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from page import fill
 from torch import Tensor, nn
 
 from bise.files import read_json, write_json
@@ -30,9 +31,7 @@ from bise.shrink.verify import as_float64, check, difference, in_float64
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "shrink_table.json"
-PAGE = ROOT / "docs" / "shrinking.md"
 SHARES = (0.1, 0.5, 0.9)
-START, END = "<!-- table: benchmarks/shrink_table.py -->", "<!-- end of table -->"
 aten = torch.ops.aten
 LAYERS = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.linear.default)
 
@@ -160,13 +159,6 @@ def summary(rows: dict[str, Any]) -> str:
     )
 
 
-def write_page(rows: dict[str, Any]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{START}\n\n{summary(rows)}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8")
-
-
 def save(path: Path, rows: dict[str, Any]) -> None:
     hardware = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
     write_json(path, {"hardware": hardware, "seed": 0, "models": rows})
@@ -187,8 +179,8 @@ def main() -> None:
         save(options.results, rows)
         print(f"{name}: {rows[name]['seconds']:.0f} s, {rows[name]['closed']['0.5']}", flush=True)
     save(options.results, rows)
-    if PAGE.exists() and options.results == RESULTS:
-        write_page(rows)
+    if options.results == RESULTS:
+        fill("shrink_table.py", f"{summary(rows)}\n\n{table(rows)}")
     print(summary(rows))
 
 
