@@ -163,9 +163,7 @@ def cell(case: dict[str, Any]) -> str:
 
 def table(rows: dict[str, Any]) -> str:
     """Each entry: relative difference to the masked network, parameters left."""
-    lines = [
-        "| model | sites that weights can say | closed | BISE | BISE, BatchNorm folded | torch-simplify | Torch-Pruning |"
-    ]
+    lines = ["| model | sites that weights can say | closed | BISE | BISE, folded | torch-simplify | Torch-Pruning |"]
     lines.append("|" + " --- |" * 7)
     for name, entry in rows.items():
         for share, case in entry["cases"].items():
@@ -182,7 +180,7 @@ def table(rows: dict[str, Any]) -> str:
 
 
 def kept_more(cases: list[dict[str, Any]]) -> str:
-    """Where another tool is exact too: how often we keep more; torch-simplify folds BatchNorm, so ours is folded too."""
+    """Where another tool is exact too: how often we keep more (torch-simplify folds BatchNorm, so ours is folded)."""
     worse = 0
     for case in cases:
         for tool, key in (("torch-simplify", "parameters_folded"), ("torch-pruning", "parameters")):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from bise.errors import BadInput
+from bise.measure.size import parameters
 from bise.models.outputs import device_of, to_device
 from bise.shrink.analysis import Analysis, Barrier
 from bise.shrink.capture import Captured, capture
@@ -70,7 +71,7 @@ def shrink(
     settle(small, derived, dtype_of(sub))
     report = ShrinkReport(
         parameters_before=sum(p.numel() for p in sub.network.parameters()),
-        parameters_after=weights_of(small),
+        parameters_after=parameters(small),
         differences=differences,
         float32=difference(copy.deepcopy(sub).eval(), small, example),
         barriers=barriers,
@@ -109,10 +110,3 @@ def settle(module: nn.Module, derived: set[str], dtype: torch.dtype) -> None:
 
 def dtype_of(module: nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-
-
-def weights_of(module: nn.Module) -> int:
-    """Numbers that a layer of the shrunk network multiplies or adds: parameters, and constants folded from them."""
-    folded = ("bias_", "border_", "constant_")
-    extra = sum(b.numel() for name, b in module.named_buffers() if name.startswith(folded))
-    return sum(p.numel() for p in module.parameters()) + extra
