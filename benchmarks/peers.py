@@ -22,7 +22,7 @@ import torch
 from page import fill
 from torch import Tensor, nn
 
-from bise.files import write_json
+from bise.files import read_json, write_json
 from bise.gates import Subnetwork
 from bise.measure.size import parameters
 from bise.models.reference import REFERENCES, as_if_trained
@@ -191,7 +191,7 @@ def kept_more(cases: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(MODELS))
-    rows: dict[str, Any] = {}
+    rows: dict[str, Any] = read_json(RESULTS)["models"] if RESULTS.exists() else {}
     for name in parser.parse_args().only:
         rows[name] = row(name)
         write_json(RESULTS, {"hardware": platform.machine(), "torch": torch.__version__, "seed": 0, "models": rows})

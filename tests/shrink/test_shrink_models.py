@@ -124,6 +124,21 @@ def test_folded_batchnorm_is_exact_and_gone() -> None:
     assert max(small.shrink_report.differences.values()) <= TOLERANCE  # type: ignore[union-attr]
 
 
+def test_folding_takes_in_constants_that_shrinking_made() -> None:
+    """A closed unit in front of a depthwise layer with BatchNorm is a constant behind it, which the next layer reads."""
+    x = torch.randn(2, 3, 8, 8)
+    tail = nn.Sequential(
+        conv(outputs=4, groups=4), nn.BatchNorm2d(4), nn.ReLU6(), nn.Conv2d(4, 5, 1, bias=False), nn.BatchNorm2d(5)
+    )
+    model = as_if_trained(Net(tail, 0.0), x)
+    sub = subnetwork(model, {"act": [True, False, True, False]}, example=x)
+    plain, folded = sub.shrink(x), sub.shrink(x, fold_batchnorm=True)
+    assert any(key.startswith("bias_") for key, _ in plain.named_buffers())
+    for small in (plain, folded):
+        assert max(small.shrink_report.differences.values()) <= TOLERANCE  # type: ignore[union-attr]
+        assert all(t.dtype != torch.float64 for t in small.state_dict().values())
+
+
 def test_the_subnetwork_is_left_alone() -> None:
     sub, x = made("MLP")
     before = {key: value.clone() for key, value in sub.state_dict().items()}

@@ -102,7 +102,7 @@ def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool
 
 def settle(module: nn.Module, derived: set[str], dtype: torch.dtype) -> None:
     """Round folded constants, kept in float64 for the check, to the precision of the network."""
-    for name in derived:
+    for name in derived & set(dict(module.named_buffers())):  # folding may have used some up
         path, _, leaf = name.rpartition(".")
         owner = module.get_submodule(path)
         owner._buffers[leaf] = owner.get_buffer(leaf).to(dtype)
