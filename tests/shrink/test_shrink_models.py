@@ -128,7 +128,7 @@ def test_folding_takes_in_constants_that_shrinking_made() -> None:
     """A closed unit in front of a depthwise layer with BatchNorm is a constant behind it, which the next layer reads."""
     x = torch.randn(2, 3, 8, 8)
     tail = nn.Sequential(
-        conv(outputs=4, groups=4), nn.BatchNorm2d(4), nn.ReLU6(), nn.Conv2d(4, 5, 1, bias=False), nn.BatchNorm2d(5)
+        conv(outputs=4, groups=4), nn.BatchNorm2d(4), nn.Sigmoid(), nn.Conv2d(4, 5, 1, bias=False), nn.BatchNorm2d(5)
     )
     model = as_if_trained(Net(tail, 0.0), x)
     sub = subnetwork(model, {"act": [True, False, True, False]}, example=x)
