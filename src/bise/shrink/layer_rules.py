@@ -68,7 +68,8 @@ class Layer:
             wanted = torch.zeros(state.count, dtype=torch.bool)
             wanted[plan[0].flatten()] = True
             net.want(x, wanted)
-            reason = f"groups={groups} need equal widths, and constants under zero padding are no constants"
+            border = "a constant under zero padding is none at the border"
+            reason = border if weight.shape[1] == 1 else f"groups={groups} need equal widths"
             net.note_barrier(node, reason, int((state.known & wanted).sum()))
         else:
             net.want_live(x)

@@ -192,6 +192,7 @@ class Rewrite:
 
 
 _FRESH = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.linear.default, aten.batch_norm.default)
+_SUMS = (aten.add.Tensor, aten.add_.Tensor)
 _OVERWRITE = {
     aten.relu.default: aten.relu_.default,
     aten.hardtanh.default: aten.hardtanh_.default,
@@ -201,10 +202,20 @@ _OVERWRITE = {
 
 
 def _in_place(graph: fx.Graph) -> None:
-    """Let an activation overwrite a layer's output that nobody else reads, as the original models mostly do."""
+    """Let activations and sums overwrite a layer's output that nobody else reads, as the original models mostly do."""
     for node in graph.nodes:
-        if node.op == "call_function" and node.target in _OVERWRITE:
-            source: Any = node.args[0]
-            fresh = source.op == "call_function" and source.target in (*_FRESH, aten.add.Tensor)
-            if fresh and len(source.users) == 1:
-                node.target = _OVERWRITE[node.target]
+        if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
+            continue
+        source = node.args[0]
+        if source.op != "call_function" or source.target not in (*_FRESH, *_SUMS) or len(source.users) > 1:
+            continue
+        if node.target in _OVERWRITE:
+            node.target = _OVERWRITE[node.target]
+        elif node.target is aten.add.Tensor and _same_shape(source, node):
+            node.target = aten.add_.Tensor
+
+
+def _same_shape(source: fx.Node, node: fx.Node) -> bool:
+    """Whether a sum has the shape of its first operand: an operand that is broadcast can't be overwritten."""
+    shapes = [getattr(n.meta.get("was"), "shape", None) for n in (source, node)]
+    return shapes[0] is not None and [str(s) for s in shapes[0]] == [str(s) for s in shapes[1] or ()]

@@ -93,7 +93,7 @@ class Arithmetic:
                 wanted = must & ~mine.known
                 net.want(x, wanted if wanted.any() else must)
                 if not wanted.any():
-                    net.note_barrier(node, "only constants give this result its shape", int(must.sum()))
+                    net.note_barrier(node, "a constant is wanted here as a tensor", int(must.sum()))
         net.notes[node] = dropped
 
     def _carried(self, net: Analysis, node: fx.Node, x: fx.Node, must: Tensor) -> bool:
