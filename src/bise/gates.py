@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -203,6 +203,14 @@ class Subnetwork(nn.Module):
         everything = named_tensors(self.network)
         self.last_tensors = {f"scores.{name}": score.detach().clone() for name, score in scores.items()}
         self.last_tensors |= {f"own.{name}": everything[name].detach().clone() for name in self.owned}
+
+    def shrink(
+        self, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+    ) -> nn.Module:
+        """A plain module without the closed units, checked against this one in float64 on a batch like `example`."""
+        from bise.shrink import shrink
+
+        return shrink(self, example, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
 
     @contextmanager
     def features(self) -> Iterator[list[Tensor]]:

@@ -1,0 +1,135 @@
+"""Files to deploy: ONNX and torch.export's .pt2, compared with the module after they are written."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+
+from bise.errors import BadInput
+from bise.models.outputs import call, device_of, logits_tensor, to_device
+from bise.shrink import dtype_of, settle
+from bise.shrink.capture import quiet_export
+from bise.shrink.folding import fold
+
+TOLERANCE = 1e-4
+"""The largest relative difference in float32 between a written file and the module."""
+
+
+class _Logits(nn.Module):
+    """The module with inputs in order and the logits as its only output, which every runtime understands."""
+
+    def __init__(self, module: nn.Module, keys: tuple[str, ...] | None) -> None:
+        super().__init__()
+        self.module = module
+        self.keys = keys
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        x = inputs[0] if self.keys is None else dict(zip(self.keys, inputs, strict=True))
+        return logits_tensor(call(self.module, x))
+
+
+def export(small: nn.Module, path: str | Path, example: Any) -> float:
+    """Write `small` to `path`, as ONNX or .pt2 by its ending, with a free batch size and BatchNorm folded.
+
+    Returns the largest relative difference between the file and the module on `example` and on another batch size.
+    """
+    path = Path(path)
+    writers: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Any]] = {".onnx": _onnx, ".pt2": _pt2}
+    if path.suffix not in writers:
+        raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
+    example = to_device(example, device_of(small))
+    keys = tuple(example) if isinstance(example, Mapping) else None
+    inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
+    if any(isinstance(value, Tensor) and value.shape[0] < 2 for value in inputs):
+        raise BadInput("the example has a batch of 1; give at least two samples, so that the batch size stays free")
+    program = _program(_Logits(_folded(small), keys).eval(), inputs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        run = writers[path.suffix](beside, program, keys or ("x",))
+        worst = max(_gap(run, small, keys, case) for case in (inputs, tuple(torch.cat([t, t[:1]]) for t in inputs)))
+        if not worst <= TOLERANCE:
+            raise BadInput(f"{path}: the file differs from the module by {worst:.1e} (relative); it was not kept")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return worst
+
+
+def _folded(small: nn.Module) -> nn.Module:
+    copied = copy.deepcopy(small).eval()
+    if isinstance(copied, fx.GraphModule):
+        settle(copied, fold(copied), dtype_of(small))
+    return copied
+
+
+def _program(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
+    shapes = {"inputs": tuple({0: Dim("batch", min=1)} for _ in inputs)}
+    try:
+        with torch.no_grad(), quiet_export():
+            return torch.export.export(module, inputs, dynamic_shapes=shapes)
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        what = f"{type(error).__name__}: {first}"
+        raise BadInput(f"the network can't be exported with a free batch size ({what})") from error
+
+
+def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...]) -> Callable[..., Tensor]:
+    with quiet_export():
+        torch.export.save(program, path)
+        # the file that was written a line above, not one from elsewhere: loading a .pt2 can run code
+        return torch.export.load(path).module()  # type: ignore[return-value]
+
+
+def _onnx(path: Path, program: ExportedProgram, names: tuple[str, ...]) -> Callable[..., Tensor]:
+    try:
+        import onnxruntime  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        import onnxscript  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
+    except ModuleNotFoundError as error:
+        raise BadInput(f"{error.name} is not installed; install the extra: pip install 'bise[onnx]'") from error
+    with _quiet_onnx(), quiet_export():
+        made = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=list(names), output_names=["logits"], external_data=False
+        )
+        assert made is not None
+        made.save(str(path), external_data=False)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(*inputs: Tensor) -> Tensor:
+        feed = {slot.name: t.cpu().numpy() for slot, t in zip(session.get_inputs(), inputs, strict=True)}
+        return torch.from_numpy(session.run(None, feed)[0])
+
+    return run
+
+
+@contextmanager
+def _quiet_onnx() -> Iterator[None]:
+    """Without what the ONNX exporter warns about in its own dependencies."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            warnings.filterwarnings("ignore", message=".*dynamic_axes.*|.*opset.*", category=UserWarning)
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _gap(run: Callable[..., Tensor], small: nn.Module, keys: tuple[str, ...] | None, inputs: tuple[Any, ...]) -> float:
+    with torch.no_grad():
+        mine = logits_tensor(call(small, inputs[0] if keys is None else dict(zip(keys, inputs, strict=True))))
+        theirs = run(*inputs).to(mine.device)
+    return float((mine.double() - theirs.double()).abs().max() / mine.double().abs().max().clamp_min(1e-30))

@@ -1,0 +1,112 @@
+"""Shrinking: closed units removed physically, the same function to float64 rounding."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+
+from bise.errors import BadInput
+from bise.measure.size import parameters
+from bise.models.outputs import device_of, to_device
+from bise.shrink.analysis import Analysis, Barrier
+from bise.shrink.capture import Captured, capture
+from bise.shrink.channel_rules import FULL_WIDTH
+from bise.shrink.folding import fold
+from bise.shrink.rewrite import Rewrite
+from bise.shrink.rules import RULES
+from bise.shrink.verify import NotExact, as_float64, check, difference, in_float64
+
+if TYPE_CHECKING:
+    from bise.gates import Subnetwork
+
+__all__ = ["Barrier", "Captured", "NotExact", "ShrinkReport", "capture", "rewritten", "shrink"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShrinkReport:
+    """What shrinking did: sizes, the differences that were seen, and where closed channels had to stay."""
+
+    parameters_before: int
+    parameters_after: int
+    differences: dict[str, float]
+    """{case: relative difference in float64}."""
+    float32: float
+    """Relative difference on the example in the network's own precision."""
+    barriers: tuple[Barrier, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def shrink(
+    sub: Subnetwork, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+) -> nn.Module:
+    """A plain module without the closed units, checked against `sub` in float64; `.shrink_report` says how it went.
+
+    `example` is a batch of at least two samples. With on_barrier="raise", an operation that has to keep closed
+    channels is an error instead of an entry in the report.
+    """
+    if on_barrier not in ("keep", "raise"):
+        raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
+    example = to_device(example, device_of(sub))
+    captured = capture(sub, example)
+    masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
+    small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
+    if barriers and on_barrier == "raise":
+        raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
+    if fold_batchnorm:
+        derived |= fold(small)
+    masked = copy.deepcopy(sub).eval().double()
+    try:
+        differences = check(masked, in_float64(small), example, other_size=captured.dynamic_size)
+    except NotExact:
+        # a model may round to float32 by itself; then the check needs a graph captured in float64, casts and all
+        again = in_float64_by_capture(masked, example, fold_batchnorm)
+        differences = check(masked, again, example, other_size=captured.dynamic_size)
+    settle(small, derived, dtype_of(sub))
+    report = ShrinkReport(
+        parameters_before=sum(p.numel() for p in sub.network.parameters()),
+        parameters_after=parameters(small),
+        differences=differences,
+        float32=difference(copy.deepcopy(sub).eval(), small, example),
+        barriers=barriers,
+    )
+    object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
+    return small
+
+
+def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.GraphModule, set[str], tuple[Barrier, ...]]:
+    """(module, names of its folded constants, still in float64, barriers) for one capture under these masks."""
+    net = Analysis(captured=captured, rules=RULES, barrier=FULL_WIDTH)
+    net.run({number: mask.cpu() for number, mask in masks.items()})
+    new = Rewrite(net)
+    module = new.build().to(next(iter(captured.tensors.values())).device if captured.tensors else "cpu")
+    names = set(dict(module.named_buffers()))
+    return module, new.derived & names, tuple(net.barriers)
+
+
+def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool) -> nn.Module:
+    """The shrunk network of a subnetwork that was turned to float64 before it was captured."""
+    captured = capture(masked, as_float64(example))
+    masks = {number: gate.mask for number, gate in enumerate(masked.gates)}
+    small, _, _ = rewritten(captured, masks)  # type: ignore[arg-type]
+    if fold_batchnorm:
+        fold(small)
+    return small
+
+
+def settle(module: nn.Module, derived: set[str], dtype: torch.dtype) -> None:
+    """Round folded constants, kept in float64 for the check, to the precision of the network."""
+    for name in derived & set(dict(module.named_buffers())):  # folding may have used some up
+        path, _, leaf = name.rpartition(".")
+        owner = module.get_submodule(path)
+        owner._buffers[leaf] = owner.get_buffer(leaf).to(dtype)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)

@@ -1,0 +1,241 @@
+"""The masked network as one graph of ATen operations, put into a few normal forms that the rules rely on."""
+
+from __future__ import annotations
+
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from bise.errors import BadInput
+
+if TYPE_CHECKING:
+    from bise.gates import Subnetwork
+
+aten = torch.ops.aten
+
+_ATTENTION = re.compile("attention|attn|transformer", re.IGNORECASE)
+_GATE_MASK = re.compile(r"sub\.gates\.(\d+)\.mask")
+_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "_assert_async")
+_VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+
+
+@dataclass(kw_only=True)
+class Captured:
+    """The graph of a subnetwork; its masks are tensors beside it, so that one capture serves every mask."""
+
+    graph: fx.Graph
+    tensors: dict[str, Tensor]
+    """Placeholder -> parameter, buffer or constant."""
+    names: dict[str, str]
+    """Placeholder -> the tensor's name in the model."""
+    gates: dict[int, str] = field(default_factory=dict)
+    """Gate number -> the placeholder of its mask."""
+    trainable: frozenset[str] = frozenset()
+    """Placeholders of parameters; the rest are buffers and constants."""
+    keys: tuple[str, ...] | None = None
+    """The names of the inputs where the model takes a dict."""
+    dynamic_size: bool = False
+    """Whether height and width are free in the graph."""
+
+
+def capture(sub: Subnetwork, example: Any) -> Captured:
+    """Export the masked network with a free batch size, and a free height and width where the model allows them."""
+    sub.place(example)
+    modes = {module: module.training for module in sub.modules()}
+    try:
+        with torch.no_grad():
+            program = _exported(sub.eval(), example)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    captured = _lifted(program, example)
+    captured.dynamic_size = isinstance(example, Tensor) and _free_size(captured.graph)
+    _normalise(captured.graph)
+    return captured
+
+
+class _Positional(nn.Module):
+    """The subnetwork with its inputs in order, since torch.export can't free the sizes of keyword arguments."""
+
+    def __init__(self, sub: Subnetwork, keys: tuple[str, ...] | None) -> None:
+        super().__init__()
+        self.sub = sub
+        self.keys = keys
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.sub(*inputs) if self.keys is None else self.sub(**dict(zip(self.keys, inputs, strict=True)))
+
+
+def _exported(sub: Subnetwork, example: Any) -> ExportedProgram:
+    keys = tuple(example) if isinstance(example, Mapping) else None
+    inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
+    sizes = not any(_ATTENTION.search(type(module).__name__) for module in sub.modules())
+    shapes = {"inputs": tuple(_free(value, sizes) for value in inputs)}
+    try:
+        with quiet_export():
+            # an empty table decomposes nothing, but turns in-place operations into functional ones
+            program = torch.export.export(_Positional(sub, keys), inputs, dynamic_shapes=shapes)
+            return cast(ExportedProgram, program.run_decompositions({}))
+    except Exception as error:
+        raise BadInput(
+            f"{type(sub.network).__name__} can't be captured by torch.export ({type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error) else 'no message'}); "
+            "its forward must not branch on values, and the example needs a batch of at least two"
+        ) from error
+
+
+def _free(value: Any, sizes: bool) -> Any:
+    """The free dimensions of an input: the batch; height and width of pictures; the length of token sequences."""
+    if not isinstance(value, Tensor):
+        return None
+    if value.dim() and value.shape[0] < 2:
+        raise BadInput(f"the example has a batch of {value.shape[0]}; give at least two samples, so that it stays free")
+    free: dict[int, Any] = {0: Dim.DYNAMIC} if value.dim() else {}
+    if value.dim() == 4 and sizes:
+        free |= {2: Dim.AUTO, 3: Dim.AUTO}
+    if value.dim() == 2 and not value.is_floating_point():
+        free |= {1: Dim.AUTO}
+    return free
+
+
+@contextmanager
+def quiet_export() -> Iterator[None]:
+    """Without the deprecation that torch's own exporter trips over."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
+        yield
+
+
+def _lifted(program: ExportedProgram, example: Any) -> Captured:
+    captured = Captured(graph=program.graph_module.graph, tensors={}, names={})
+    parameters = set()
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT:
+            continue
+        place, name = spec.arg.name, str(spec.target)
+        tensor = program.state_dict.get(name, program.constants.get(name))
+        if not isinstance(tensor, Tensor):
+            raise BadInput(f"{name}: a {type(tensor).__name__} inside the model can't be carried into the graph")
+        captured.tensors[place] = tensor.detach()
+        captured.names[place] = name.removeprefix("sub.network.")
+        if spec.kind == InputKind.PARAMETER:
+            parameters.add(place)
+        gate = _GATE_MASK.fullmatch(name)
+        if gate:
+            captured.gates[int(gate[1])] = place
+    captured.trainable = frozenset(parameters)
+    captured.keys = tuple(example) if isinstance(example, Mapping) else None
+    return captured
+
+
+def _free_size(graph: fx.Graph) -> bool:
+    shapes = [node.meta["val"].shape for node in graph.nodes if node.op == "placeholder" and node.users]
+    last: Any = shapes[-1] if shapes else ()
+    return len(last) == 4 and not isinstance(last[2], int) and not isinstance(last[3], int)
+
+
+# normal forms
+
+
+def _normalise(graph: fx.Graph) -> None:
+    """Checks dropped, BatchNorm as one node, splits as slices, channel shuffles as one permutation."""
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if any(check in str(node.target) for check in _CHECKS) and not node.users:
+            graph.erase_node(node)
+    for form in (_batch_norm, _split, _shuffle):
+        for node in list(graph.nodes):
+            if node.op == "call_function" and node.graph is graph and not node._erased:
+                form(graph, node)
+    graph.eliminate_dead_code()
+    graph.lint()
+
+
+def _replace(graph: fx.Graph, old: fx.Node, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    with graph.inserting_before(old):
+        new = graph.call_function(target, args)
+    new.meta = dict(old.meta)
+    old.replace_all_uses_with(new)
+    graph.erase_node(old)
+
+
+def _batch_norm(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target is not aten._native_batch_norm_legit_no_training.default:
+        return
+    x, weight, bias, mean, variance, momentum, epsilon = node.args
+    for user in list(node.users):
+        if user.target is operator.getitem and user.args[1] == 0:
+            args = (x, weight, bias, mean, variance, False, momentum, epsilon, False)
+            user.meta = {**node.meta, "val": user.meta["val"]}
+            _replace(graph, user, aten.batch_norm.default, args)
+
+
+_SPLITS = (aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int)
+
+
+def _split(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target not in _SPLITS or any(user.target is not operator.getitem for user in node.users):
+        return
+    x: Any = node.args[0]
+    rank = x.meta["val"].dim()
+    position = 1 if node.target is aten.unbind.int else 2
+    dim = int(node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)) % rank  # type: ignore[arg-type,call-overload]
+    if node.target is aten.unbind.int:
+        for user in list(node.users):
+            _replace(graph, user, aten.select.int, (x, dim, user.args[1]))
+        return
+    widths = [part.shape[dim] for part in node.meta["val"]]
+    if not all(isinstance(width, int) for width in widths):
+        return
+    for user in list(node.users):
+        which: Any = user.args[1]
+        start = sum(widths[:which])
+        _replace(graph, user, aten.slice.Tensor, (x, dim, start, start + widths[which]))
+
+
+def shuffled(x: Tensor, dim: int, order: tuple[int, ...]) -> Tensor:
+    """Channels in another order: what view, transpose and view back come to in a channel shuffle."""
+    return x.index_select(dim, torch.tensor(order, device=x.device))
+
+
+def _shuffle(graph: fx.Graph, node: fx.Node) -> None:
+    """view [N, g, C/g, …] -> transpose -> (clone) -> view [N, C, …] becomes one permutation of C."""
+    if node.target not in _VIEWS or len(node.users) != 1:
+        return
+    (swap,) = node.users
+    if swap.target is not aten.transpose.int or len(swap.users) != 1 or sorted(swap.args[1:]) != [1, 2]:  # type: ignore[type-var]
+        return
+    (last,) = swap.users
+    if last.target is aten.clone.default and len(last.users) == 1:
+        (last,) = last.users
+    if last.target not in _VIEWS:
+        return
+    x: Any = node.args[0]
+    before, split, after = (n.meta["val"].shape for n in (x, node, last))
+    if len(before) != len(after) or len(split) != len(before) + 1 or len(before) < 2:
+        return
+    if not all(same(a, b) for a, b in zip(before, after, strict=True)):
+        return
+    if not all(isinstance(n, int) for n in (before[1], *split[1:3])) or split[1] * split[2] != before[1]:
+        return
+    order = torch.arange(before[1]).view(split[1], split[2]).t().reshape(-1).tolist()
+    _replace(graph, last, shuffled, (x, 1, tuple(order)))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are one, without adding a guard where they are symbols."""
+    return bool(expression(a) == expression(b))
+
+
+def expression(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.expr
