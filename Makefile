@@ -29,11 +29,11 @@ lint: .venv/dev
 	touch $@
 
 .venv/demo: .venv/torch pyproject.toml
-	$(INSTALL) --editable '.[demo]'
+	$(INSTALL) --editable '.[demo,onnx]'
 	touch $@
 
 .venv/dev: .venv/torch pyproject.toml
-	$(INSTALL) --editable '.[demo,vision,text,dev]'
+	$(INSTALL) --editable '.[demo,vision,text,onnx,dev]'
 	touch $@
 
 clean:

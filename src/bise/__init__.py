@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bise.auditing import Audit, audit
     from bise.config import ExtractConfig, TrainConfig
     from bise.errors import BadInput, BiseWarning
+    from bise.exporting import export
     from bise.extraction import extract
     from bise.finetuning import finetune
     from bise.gates import Subnetwork, load, subnetwork
@@ -33,6 +34,7 @@ __all__ = [
     "TrainConfig",
     "audit",
     "data",
+    "export",
     "extract",
     "finetune",
     "fingerprint",
@@ -46,6 +48,7 @@ _HOMES = {
     "auditing": ("Audit", "audit"),
     "config": ("ExtractConfig", "TrainConfig"),
     "errors": ("BadInput", "BiseWarning"),
+    "exporting": ("export",),
     "extraction": ("extract",),
     "finetuning": ("finetune",),
     "gates": ("Subnetwork", "load", "subnetwork"),

@@ -132,23 +132,50 @@ def finetune(
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard():
-        from bise.errors import BadInput
-        from bise.files import read_json
         from bise.jobs import finetune_job
         from bise.terminal import Bars
 
-        source = read_json(run / "config.json").get("source")
-        if source is None:
-            raise BadInput(f"{run} is no run of bise extract, so its model and data are unknown; finetune such a run")
+        model, splits = _source(run)
         with Bars() as bars:
             summary = finetune_job(
-                _model(source["model"], Path(source["weights"]) if source["weights"] else None),
-                _function(source["data"], "--data"),
+                model,
+                splits,
                 run,
                 changes={"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed},
                 progress=bars,
             )
         _show(summary, "Accuracy on the test split, %", run, as_json)
+
+
+@app.command(epilog="Example: bise shrink runs/a --out model.pt2 --onnx model.onnx")
+def shrink(
+    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
+    out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the closed units physically, verify, measure, and write files to deploy."""
+    with _guard():
+        from rich.console import Console
+
+        from bise.files import finite
+        from bise.jobs import shrink_job
+        from bise.terminal import Bars, shrunk_table
+
+        for path, ending in ((out, ".pt2"), (onnx, ".onnx")):
+            if path is not None and path.suffix != ending:
+                from bise.errors import BadInput
+
+                raise BadInput(f"{path} should end in {ending}")
+        model, splits = _source(run)
+        with Bars() as bars:
+            files = [path for path in (out, onnx) if path is not None]
+            figures = shrink_job(model, splits, run, name=of, files=files, progress=bars)
+        if as_json:
+            print(json.dumps(finite(figures), indent=2))
+        else:
+            Console().print(shrunk_table({of: figures}))
 
 
 @contextmanager
@@ -227,6 +254,23 @@ def _state(weights: Path) -> Any:
     return state.get("state_dict", state) if isinstance(state, dict) else state
 
 
+def _source(run: Path) -> tuple[Any, Any]:
+    """The model and the data function of a run, by what its configuration says of them."""
+    from functools import partial
+
+    from bise.errors import BadInput
+    from bise.files import read_json
+
+    source = read_json(run / "config.json").get("source")
+    if not isinstance(source, dict):
+        raise BadInput(f"{run} doesn't say which model and data it was made from; name a run of bise extract or demo")
+    weights = Path(source["weights"]) if source.get("weights") else None
+    if weights is not None and (run / weights).is_file():
+        weights = run / weights
+    splits = partial(_function(source["data"], "--data"), **source.get("data_arguments", {}))
+    return _model(source["model"], weights), splits
+
+
 def _split(load: Any, split: str) -> Any:
     from bise.errors import BadInput
 
@@ -240,7 +284,7 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     from rich.console import Console
 
     from bise.files import finite
-    from bise.terminal import audit_table
+    from bise.terminal import audit_table, shrunk_table
 
     if as_json:
         print(json.dumps(finite(summary), indent=2))
@@ -250,6 +294,9 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     rows = {name: summary[name] for name in models if name in summary}
     if any("unbiased" in row for row in rows.values()):
         console.print(audit_table(title, rows))
+    shrunk = {name: row["shrunk"] for name, row in rows.items() if "shrunk" in row}
+    if shrunk:
+        console.print(shrunk_table(shrunk))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
     console.print(f"weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
     selection = summary["selection"]

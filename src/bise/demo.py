@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.contract import Progress, labels
 from bise.data.digits import coloured_digits
+from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction import extract
@@ -26,7 +28,7 @@ from bise.twin import fingerprint, named_tensors
 WIDTHS = (24, 48, 96)
 
 
-def digit_net(seed: int) -> nn.Module:
+def digit_net(seed: int = 0) -> nn.Module:
     """A small convnet for 16 × 16 digits, its weights drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)
@@ -36,8 +38,13 @@ def digit_net(seed: int) -> nn.Module:
         return nn.Sequential(*layers[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTHS[-1], 10))
 
 
+def splits(split: str, *, seed: int, rho: float) -> Any:
+    """The demo's data as the other commands ask for it, so that they work on its run folder too."""
+    return coloured_digits(rho=rho, seed=seed)[split]
+
+
 def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progress | None = None) -> dict[str, Any]:
-    """Train, audit, extract, finetune, finetune the dense control, audit again; returns what `summary.json` holds."""
+    """Train, audit, extract, finetune, finetune the dense control, audit again, shrink; returns the summary."""
     started = time.perf_counter()
     vanilla_config = TrainConfig(epochs=6, lr=0.05, schedule="cosine", seed=seed)
     extract_config = ExtractConfig(upsilon=5, gamma=0.3, seed=seed)
@@ -49,6 +56,12 @@ def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progres
         out,
         {
             "command": f"bise demo --seed {seed} --rho {rho:g}",
+            "source": {
+                "model": "bise.demo:digit_net",
+                "weights": "model.safetensors",
+                "data": "bise.demo:splits",
+                "data_arguments": {"seed": seed, "rho": rho},
+            },
             "seed": seed,
             "rho": rho,
             "train": asdict(vanilla_config),
@@ -76,6 +89,14 @@ def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progres
         name: audit(network, data["test"], progress=progress).as_dict() | {"units": _units(network, sub)}
         for name, network in models.items()
     }
+    if progress is not None:
+        progress("shrinking", 0, 1)
+    endings = (".pt2", ".onnx") if find_spec("onnxscript") and find_spec("onnxruntime") else (".pt2",)
+    test = Inputs(data["test"], inputs.device)
+    for name, network in (("subnetwork", sub), ("finetuned", tuned)):
+        summary[name]["shrunk"] = deploy(network, test, [run.folder / f"{name}{ending}" for ending in endings])
+    if progress is not None:
+        progress("shrinking", 1, 1)
     summary |= {
         "data": {"rho": cells.rho[0], "train": len(cells), "test": len(data["test"]), "groups": "cells (y, b)"},
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},

@@ -12,11 +12,14 @@ from torch import nn
 from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.contract import Progress, labels
+from bise.deployment import deploy
+from bise.engine.inputs import Inputs
 from bise.errors import BadInput
 from bise.extraction import extract
 from bise.files import read_json, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
+from bise.models.outputs import device_of
 from bise.runs import Run, append_log
 from bise.twin import fingerprint
 
@@ -101,6 +104,23 @@ def finetune_job(
     summary["finetune"] = asdict(config)
     write_json(folder / "summary.json", summary)
     return summary
+
+
+def shrink_job(
+    model: nn.Module, splits: Splits, folder: Path, *, name: str, files: Sequence[Path], progress: Progress
+) -> dict[str, Any]:
+    """Shrink a run's subnetwork, or the finetuned one, write `files`, and add the figures to the run's summary."""
+    if name not in ("subnetwork", "finetuned"):
+        raise BadInput(f"--of {name!r} is unknown; use subnetwork or finetuned")
+    sub = load(folder / name, model)
+    summary = {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
+    data = splits("test")
+    progress("shrinking", 0, 1)
+    figures = deploy(sub, Inputs(_train(splits) if data is None else data, device_of(model)), files)
+    progress("shrinking", 1, 1)
+    summary[name] = summary.get(name, {}) | {"shrunk": figures}
+    write_json(folder / "summary.json", summary)
+    return figures
 
 
 def _train(splits: Splits) -> Any:

@@ -88,5 +88,27 @@ def audit_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
+def shrunk_table(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Dense and shrunk side by side, from `deploy`'s figures."""
+    table = Table(title="Dense → shrunk, closed units removed", title_justify="left")
+    for name in ("model", "parameters", "MACs", "ms, batch 1", "ms, batch 256", "difference"):
+        table.add_column(name, justify="left" if name == "model" else "right")
+    for name, row in rows.items():
+        times = [
+            f"{t['first_ms']:.2f} → {t['second_ms']:.2f}"
+            for t in (row["latency_by_batch"]["1"], row["latency_by_batch"]["256"])
+        ]
+        sizes = [f"{_short(row[key]['dense'])} → {_short(row[key]['shrunk'])}" for key in ("parameters", "macs")]
+        table.add_row(name.replace("_", " "), *sizes, *times, f"{row['difference_float64']:.0e}")
+    return table
+
+
+def _short(count: int) -> str:
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return str(count)
+
+
 def _percent(value: float | None) -> str:
     return "–" if value is None or value != value else f"{100 * value:.1f}"

@@ -74,7 +74,7 @@ def _to_meta(x: Any) -> Any:
     return x.to("meta") if isinstance(x, Tensor) else x
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(TorchDispatchMode):
     """Adds up MACs while a network runs, under the name of the weight that is used."""
 
     def __init__(self, model: nn.Module) -> None:

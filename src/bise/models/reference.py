@@ -38,7 +38,7 @@ def _vision(name: str, **options: Any) -> Callable[[], nn.Module]:
         torchvision()
         from torchvision import models
 
-        return getattr(models, name)(weights=None, num_classes=10, **options)  # type: ignore[no-any-return]
+        return getattr(models, name)(weights=None, num_classes=10, **options)
 
     return make
 
@@ -50,7 +50,7 @@ def _timm(name: str, **options: Any) -> Callable[[], nn.Module]:
             import timm
         except ModuleNotFoundError as error:
             raise BadInput("timm is not installed; install the extra: pip install 'bise[vision]'") from error
-        return timm.create_model(name, pretrained=False, num_classes=10, **options)  # type: ignore[no-any-return]
+        return timm.create_model(name, pretrained=False, num_classes=10, **options)
 
     return make
 
@@ -64,7 +64,7 @@ def _text(family: str, **config: Any) -> Callable[[], nn.Module]:
             raise BadInput("transformers is not installed; install the extra: pip install 'bise[text]'") from error
         kind = "ImageClassification" if family == "ViT" else "SequenceClassification"
         made = getattr(transformers, f"{family}For{kind}")(getattr(transformers, f"{family}Config")(**config))
-        return made  # type: ignore[no-any-return]
+        return made
 
     return make
 

@@ -189,7 +189,7 @@ def _split(graph: fx.Graph, node: fx.Node) -> None:
     x: Any = node.args[0]
     rank = x.meta["val"].dim()
     position = 1 if node.target is aten.unbind.int else 2
-    dim = int(node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)) % rank  # type: ignore[arg-type,call-overload]
+    dim = int(node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)) % rank  # type: ignore[arg-type]
     if node.target is aten.unbind.int:
         for user in list(node.users):
             _replace(graph, user, aten.select.int, (x, dim, user.args[1]))

@@ -102,7 +102,7 @@ class Same:
 
 def computed(node: fx.Node, value: Tensor) -> Tensor:
     """What a pointwise operation makes of constants: the operation itself, on them."""
-    return node.target(value, *node.args[1:], **node.kwargs)  # type: ignore[operator,no-any-return]
+    return node.target(value, *node.args[1:], **node.kwargs)  # type: ignore[operator]
 
 
 class Spatial(Same):

@@ -57,7 +57,7 @@ def _value(module: fx.GraphModule, node: Any) -> Tensor | None:
     if node is None:
         return None
     path, _, leaf = str(node.target).rpartition(".")
-    return getattr(module.get_submodule(path), leaf).detach().double()  # type: ignore[no-any-return]
+    return getattr(module.get_submodule(path), leaf).detach().double()
 
 
 def _drop_unused(module: fx.GraphModule) -> None:

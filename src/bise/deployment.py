@@ -1,0 +1,48 @@
+"""From a subnetwork to files: shrink it, measure dense against shrunk, write ONNX and .pt2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bise.engine.inputs import Inputs
+from bise.exporting import export
+from bise.gates import Subnetwork
+from bise.measure.size import latency, size, sparsity
+
+BATCHES = (1, 256)
+"""Batch sizes at which latency is measured."""
+
+
+def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[str, Any]:
+    """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
+
+    Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
+    """
+    example = inputs.example(8)
+    small = sub.shrink(example)
+    dense = sub.bare()
+    one = inputs.example(1)
+    before, after = size(dense, one), size(small, one)
+    times = {}
+    for batch in BATCHES:
+        order = torch.arange(batch) % len(inputs)
+        x = next(inputs.batches(order, batch))[0]
+        times[str(batch)] = asdict(latency(dense, small, x))
+    report: Any = small.shrink_report
+    return {
+        "parameters": {"dense": before.parameters, "shrunk": after.parameters},
+        "macs": {"dense": before.macs, "shrunk": after.macs},
+        "macs_paper": {"dense": before.paper, "shrunk": after.paper},
+        "macs_by_layer": {"dense": before.by_layer, "shrunk": after.by_layer},
+        "sparsity_percent": asdict(sparsity(sub.masks, before, after)),
+        "latency_by_batch": times,
+        "difference_float64": max(report.differences.values()),
+        "difference_float32": report.float32,
+        "barriers": [str(barrier) for barrier in report.barriers],
+        "files": {path.name: {"difference": export(small, path, example)} for path in files},
+    }
