@@ -72,7 +72,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     own = ["--model", "test_cli:make", "--weights", weights, "--data", "test_cli:splits"]
     result = run("extract", *own, "--out", out, *QUICK)
     assert result.exit_code == 0, result.output
-    assert "weights: unchanged" in result.stdout
+    assert "the model's weights: unchanged" in result.stdout
     names = sorted(p.name for p in (tmp_path / "run").iterdir())
     assert names == ["config.json", "metrics.jsonl", "subnetwork", "summary.json"]
     summary = json.loads((tmp_path / "run/summary.json").read_text())

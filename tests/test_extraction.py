@@ -252,7 +252,7 @@ def test_the_paper_preset_notices_a_collapse_and_goes_back(data):
         sub = bise.extract(model, data["train"], config=config)
     assert all(mask.any() for mask in sub.masks.values())
     assert "closed wholly" in sub.record["stopped"]
-    assert "is kept" in sub.record["notes"][0]
+    assert "goes back to the mask of epoch" in sub.record["notes"][0]
 
 
 def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():
@@ -397,8 +397,8 @@ def test_bad_data_gives_one_sentence(case):
         ({"mi": "all"}, "mi='all'"),
         ({"kappa": 1.0}, "kappa=1.0"),
         ({"tau_min": 2.0}, "tau_min=2.0"),
-        ({"gamma": -1.0}, "gamma=-1.0 must be 0 or more"),
-        ({"lr": float("nan")}, "lr=nan must be greater than 0"),
+        ({"gamma": -1.0}, "gamma=-1.0 must be a number, 0 or more"),
+        ({"lr": float("nan")}, "lr=nan must be a number greater than 0"),
         ({"momentum": 1.0}, "momentum=1.0"),
         ({"batch_size": 0}, "batch_size=0"),
     ],

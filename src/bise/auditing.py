@@ -141,8 +141,8 @@ def audit(
         aligned.check_covers(cells, "data")
         cells = cells.realigned(aligned.aligned_bias)
     inputs = Inputs(data, device_of(model))
-    sub, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
-    seen = infer(sub, inputs, features=sub.bottleneck is not None, progress=progress, label="auditing")
+    sub, found, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
+    seen = infer(sub, inputs, features=found, progress=progress, label="auditing")
     check_classes(seen.logits, cells)
     if not seen.logits.isfinite().all():
         bad = int((~seen.logits.isfinite().all(1)).nonzero()[0, 0])
@@ -167,24 +167,24 @@ def audit(
 
 def _with_bottleneck(
     model: nn.Module, inputs: Inputs, bottleneck: str | None, probe: bool
-) -> tuple[Subnetwork, str | None]:
-    """The model as a subnetwork, with its bottleneck where the probe can have one, else with the reason why not."""
+) -> tuple[Subnetwork, str | None, str | None]:
+    """(the model as a subnetwork, its bottleneck, or else the reason why the probe has none)."""
+    example = inputs.example()
     if isinstance(model, Subnetwork):
-        if not probe or model.bottleneck is not None:
-            return model, None if probe else "not asked for"
-        copy = model.with_scores(model.scores)
-        copy.bottleneck = bottleneck
-        return copy, None if bottleneck else "the subnetwork has no bottleneck"
-    sub = Subnetwork(model, ())
+        model.place(example)
+        plain, named = model.bare(), bottleneck or model.bottleneck
+    else:
+        plain, named = model, bottleneck
+    placement = place(plain, example, gated=False)
+    sub = model if isinstance(model, Subnetwork) else Subnetwork(model, (), owned=placement.moved)
     if not probe:
-        return sub, "not asked for"
+        return sub, None, "not asked for"
     try:
-        sub.bottleneck = one_bottleneck(place(model, inputs.example(), gated=False), model, bottleneck)
+        return sub, one_bottleneck(placement, plain, named), None
     except BadInput as error:
         if bottleneck is not None:
             raise
-        return sub, str(error)
-    return sub, None
+        return sub, None, str(error)
 
 
 def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed: int) -> BiasAudit:

@@ -30,7 +30,7 @@ class BiasHeads:
         self.sizes = list(bias_classes)
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         bound = 1 / math.sqrt(width)
-        start = (torch.rand(sum(bias_classes), width + 1, generator=generator) * 2 - 1) * bound
+        start = (torch.rand(sum(bias_classes), width + 1, generator=generator, dtype=torch.float32) * 2 - 1) * bound
         self.parameters = start.to(device)
         """[Σ|B_k|, d + 1], the last column the intercepts."""
         self.velocity = torch.zeros_like(self.parameters)
@@ -44,7 +44,7 @@ class BiasHeads:
     def step(self, z: Tensor, b: Tensor) -> Tensor:
         """One SGD step on Σ_k CE(b̂_k, b_k) over detached z [N, d] and b [N, K]; returns that loss before it."""
         z = z.detach().float()
-        loss, errors = torch.zeros((), device=z.device), []
+        loss, errors = z.new_zeros(()), []
         for k, logits in enumerate(self.logits(z)):
             log_p = logits.log_softmax(1)
             loss = loss + F.nll_loss(log_p, b[:, k])

@@ -71,10 +71,11 @@ def audit(
     with _guard():
         import bise
         from bise.files import finite
+        from bise.jobs import split_of
 
         network, load = _model(model, weights), _function(data, "--data")
         subject = network if run is None else bise.load(run / "subnetwork", network)
-        train = load("train")
+        train = split_of(load, "train")
         with bise.Bars() as bars:
             aligned = None if train is None else bise.data.labels(train, progress=bars)
             found = bise.audit(subject, _split(load, split), aligned=aligned, progress=bars)
@@ -115,7 +116,7 @@ def extract(
                 changes={**changes, "seed": seed},
                 bottleneck=bottleneck,
                 sites=sites or None,
-                source={"model": model, "weights": str(weights) if weights else None, "data": data},
+                source={"model": model, "weights": str(weights.resolve()) if weights else None, "data": data},
                 progress=bars,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
@@ -215,8 +216,9 @@ def _function(name: str, option: str) -> Any:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"{option} {name!r} can't be imported ({error}); run from the folder that holds it") from error
+    except Exception as error:  # the user's module may raise anything while it is imported
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
 
 
 def _model(name: str, weights: Path | None) -> Any:
@@ -225,13 +227,16 @@ def _model(name: str, weights: Path | None) -> Any:
 
     from bise.errors import BadInput
 
-    model = _function(name, "--model")()
+    try:
+        model = _function(name, "--model")()
+    except TypeError as error:
+        raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
     if weights is not None:
         try:
             model.load_state_dict(_state(weights))
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, AttributeError) as error:
             raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
     return model
 
@@ -273,8 +278,9 @@ def _source(run: Path) -> tuple[Any, Any]:
 
 def _split(load: Any, split: str) -> Any:
     from bise.errors import BadInput
+    from bise.jobs import split_of
 
-    data = load(split)
+    data = split_of(load, split)
     if data is None:
         raise BadInput(f"--data has no split {split!r}; choose another with --split")
     return data
@@ -298,7 +304,7 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     if shrunk:
         console.print(shrunk_table(shrunk))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
-    console.print(f"weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
+    console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
     selection = summary["selection"]
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     console.print(f"selection: {chosen}; stopped at {summary['stopped']}")

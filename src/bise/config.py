@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +16,26 @@ def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 def _positive(**values: float | None) -> None:
     for name, value in values.items():
-        if value is not None and not value > 0:
-            raise BadInput(f"{name}={value} must be greater than 0")
+        if value is not None and not 0 < value < math.inf:
+            raise BadInput(f"{name}={value} must be a number greater than 0")
 
 
 def _at_least_zero(**values: float) -> None:
     for name, value in values.items():
-        if not value >= 0:
-            raise BadInput(f"{name}={value} must be 0 or more")
+        if not 0 <= value < math.inf:
+            raise BadInput(f"{name}={value} must be a number, 0 or more")
+
+
+def _whole(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and (not isinstance(value, int) or not -(2**63) <= value < 2**63):
+            raise BadInput(f"{name}={value!r} must be a whole number")
+
+
+def _momentum(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,16 +104,17 @@ class ExtractConfig:
                 f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
                 ' use weights="none", or sampler="natural"'
             )
+        _whole(batch_size=self.batch_size, steps=self.steps, upsilon=self.upsilon, seed=self.seed)
+        _whole(head_epochs=self.head_epochs, head_steps=self.head_steps, cache_bytes=self.cache_bytes)
         _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon)
         _positive(tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr)
         _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
+        _at_least_zero(head_weight_decay=self.head_weight_decay)
+        _momentum(momentum=self.momentum, head_momentum=self.head_momentum)
         if not 0 < self.kappa < 1:
             raise BadInput(f"kappa={self.kappa} can't anneal the temperature; give a value between 0 and 1")
         if self.tau_min >= 1:
             raise BadInput(f"tau_min={self.tau_min} is no end for a temperature that starts at 1; give less than 1")
-        for name, value in (("momentum", self.momentum), ("head_momentum", self.head_momentum)):
-            if not 0 <= value < 1:
-                raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
 
     @classmethod
     def balanced(cls, **changes: Any) -> ExtractConfig:
@@ -158,8 +172,10 @@ class TrainConfig:
         _choice("balance", self.balance, ("auto", "cells", "alignment"))
         _choice("weights", self.weights, ("groups", "paper", "none"))
         _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        _whole(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, seed=self.seed)
         _positive(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, lr=self.lr)
         _at_least_zero(weight_decay=self.weight_decay)
+        _momentum(momentum=self.momentum)
         if self.sampler == "balanced" and self.weights != "none":
             raise BadInput(
                 f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'

@@ -49,6 +49,8 @@ def extract(
     told how it goes. What was done is in the result's `.record`.
     """
     config = config or ExtractConfig()
+    if torch.is_inference_mode_enabled():
+        raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
     started = time.perf_counter()
     cells = labels(train, progress=progress)
     cells.check_trainable()
@@ -57,16 +59,19 @@ def extract(
     inputs = Inputs(train, device_of(model))
     example = inputs.example()
     placement = place(model, example, patterns=sites)
+    updated = frozenset() if config.bn == "frozen" else _batch_norm_tensors(model, config.bn)
     sub = Subnetwork(
         model,
         placement.sites,
         bottleneck=one_bottleneck(placement, model, bottleneck),
-        owned=frozenset() if config.bn == "frozen" else _batch_norm_tensors(model, config.bn),
+        owned=updated | placement.moved,
     )
-    with torch.no_grad():
-        check_classes(class_logits(call(sub, example)), cells)
+    check_classes(infer(sub, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
+    inputs.prefer_channels_last(lambda x: call(sub, x))
     learner = _Learner(sub, inputs, cells, validation, config, progress, log)
-    result = learner.run()
+    learner.notes += [f"no gate for {what}" for what in placement.left_out]
+    with torch.enable_grad():
+        result = learner.run()
     result.record |= {
         "job": "extract",
         "config": asdict(config),
@@ -108,7 +113,7 @@ class _Learner:
         self.device = inputs.device
         self.generator = torch.Generator().manual_seed(config.seed)
         self.sizes = [site.units for site in sub.sites]
-        self.scores = torch.zeros(sum(self.sizes), device=self.device, requires_grad=True)
+        self.scores = torch.zeros(sum(self.sizes), device=self.device, dtype=torch.float32, requires_grad=True)
         self.raw = torch.zeros_like(self.scores, requires_grad=False)
         self.tau = torch.ones((), device=self.device)
         learned: list[Tensor] = [self.scores]
@@ -135,12 +140,11 @@ class _Learner:
         c = self.config
         taus = c.temperatures()
         total = len(taus) * c.upsilon
-        with torch.no_grad(), self.sub.features() as caught:
-            self.sub.eval()
-            call(self.sub, self.inputs.example())
-            width = caught[0].shape[1]
+        for count in {min(n, len(self.cells)) for n in (3, 4)}:  # a sequence-first layer can't fit both
+            z = infer(self.sub, self.inputs, index=torch.arange(count), features=self.sub.bottleneck).z
+        assert z is not None
         self.heads = BiasHeads(
-            width,
+            z.shape[1],
             self.cells.bias_classes,
             lr=c.head_lr,
             momentum=c.head_momentum,
@@ -148,7 +152,7 @@ class _Learner:
             generator=self.generator,
             device=self.device,
         )
-        alive = self.scores.detach().clone()
+        alive = self._state()
         epoch = 0
         for phase, tau in enumerate(taus):
             self.tau.fill_(tau)
@@ -161,7 +165,7 @@ class _Learner:
                 if c.collapse == "undo" and (closed := self._closed_cuts()):
                     self._undo(alive, closed, epoch, row)
                     return self._result(epoch - 1)
-                alive = self.scores.detach().clone()
+                alive = self._state()
                 self._finish_epoch(epoch, row)
                 left = [(self._steps() * (phase * c.upsilon + c.upsilon - epoch), tau)]
                 left += [(self._steps() * c.upsilon, later) for later in taus[phase + 1 :]]
@@ -195,6 +199,13 @@ class _Learner:
                 f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {sums[step][1]:.3g},"
                 f" mutual information {sums[step][2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
             )
+        if not self.scores.isfinite().all():
+            raise BadInput(
+                f"the scores became non-finite in epoch {epoch}, though the loss is finite; check the model's"
+                f" gradients, or lower lr (now {c.lr:g}) and weight_decay (now {c.weight_decay:g})"
+            )
+        if epoch == 1:
+            self._note_untouched()
         loss, ce, mi, head = means
         mask = self.scores.detach() >= 0
         return {
@@ -218,6 +229,8 @@ class _Learner:
         ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
         mi = self._information(caught[0], index)
         loss = ce + c.gamma * mi
+        if not loss.requires_grad:
+            raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -261,7 +274,7 @@ class _Learner:
                 self.sub,
                 self.inputs,
                 index=used,
-                features=True,
+                features=self.sub.bottleneck,
                 budget=c.cache_bytes,
                 progress=self.progress,
                 label=label,
@@ -286,14 +299,36 @@ class _Learner:
             gate.scores.copy_(piece)  # type: ignore[operator]
             gate.mask.copy_(piece >= 0)  # type: ignore[operator]
 
+    def _velocity(self) -> Tensor:
+        """The momentum behind the scores; SGD keeps none where momentum is 0."""
+        buffer = self.optimizer.state[self.scores].get("momentum_buffer")
+        return torch.zeros_like(self.scores) if buffer is None else buffer
+
+    def _state(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """A copy of the scores and of what the subnetwork owns."""
+        everything = named_tensors(self.sub.network)
+        return self.scores.detach().clone(), {name: everything[name].detach().clone() for name in self.sub.owned}
+
+    def _restore(self, owned: dict[str, Tensor]) -> None:
+        everything = named_tensors(self.sub.network)
+        for name, tensor in owned.items():
+            everything[name].detach().copy_(tensor)
+
+    def _note_untouched(self) -> None:
+        """Say which sites no gradient has reached: a part of the model under no_grad, or units that are all dead."""
+        pieces = zip(self.sub.sites, self.raw.split(self.sizes), strict=True)
+        stuck = [site.name for site, piece in pieces if not piece.any()]
+        if stuck:
+            self.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
+
     @torch.no_grad()
     def _keep_open(self) -> None:
         """No site closes wholly: its best unit is held at 0, which is open, and loses the push behind it.
 
         Departure from the paper: a wholly closed site passes no gradient, so the scores before it would be stuck.
         """
-        buffer = self.optimizer.state[self.scores]["momentum_buffer"]
-        for piece, velocity in zip(self.scores.split(self.sizes), buffer.split(self.sizes), strict=True):
+        velocities = self._velocity().split(self.sizes)
+        for piece, velocity in zip(self.scores.split(self.sizes), velocities, strict=True):
             top = piece.argmax()
             closing = piece[top] < 0
             piece[top] = piece[top].clamp_min(0)
@@ -331,9 +366,7 @@ class _Learner:
             row["val"] = self.judged
             value = self.judged[self.config.selection]
             if self.best is None or value > self.best[0]:
-                everything = named_tensors(self.sub.network)
-                kept = {name: everything[name].clone() for name in self.sub.owned}
-                self.best = (value, epoch, self.scores.detach().clone(), kept)
+                self.best = (value, epoch, *self._state())
         self.history.append(row)
         if self.log is not None:
             self.log(row)
@@ -345,7 +378,7 @@ class _Learner:
     def _settle(self, left: list[tuple[int, float]], epoch: int) -> bool:
         """Whether no gate can flip in the steps that are left; if so, let the scores coast to the schedule's end."""
         c = self.config
-        velocity = self.optimizer.state[self.scores]["momentum_buffer"]
+        velocity = self._velocity()
         rates = {"lr": c.lr, "momentum": c.momentum, "weight_decay": c.weight_decay}
         scores = self.scores.detach()
         if not settled(scores, velocity, self.raw, left, **rates).all():
@@ -355,14 +388,17 @@ class _Learner:
         self.stopped = f"epoch {epoch}: no gate can flip any more"
         return True
 
-    def _undo(self, alive: Tensor, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
+    def _undo(
+        self, alive: tuple[Tensor, dict[str, Tensor]], closed: list[str], epoch: int, row: dict[str, Any]
+    ) -> None:
         """Go back to the last mask that lived, and say so."""
         with torch.no_grad():
-            self.scores.copy_(alive)
+            self.scores.copy_(alive[0])
+        self._restore(alive[1])
         self.stopped = f"epoch {epoch}: {', '.join(closed)} closed wholly"
         self.notes.append(
             f"{', '.join(closed)} closed wholly in epoch {epoch}, which blocks every gradient before it;"
-            f" the mask of epoch {epoch - 1} is kept"
+            f" the run goes back to the mask of epoch {epoch - 1}"
             + (", which is the whole model" if epoch == 1 else "")
             + '. Use collapse="prevent", weights="groups" or a lower lr'
         )
@@ -378,9 +414,7 @@ class _Learner:
             selection = {"kind": "best", "epoch": best_epoch, "on": f"val, {self.config.selection}", "value": value}
             pieces = zip(self.sub.sites, last.split(self.sizes), strict=True)
             self.sub.keep_last({site.name: piece for site, piece in pieces})
-            everything = named_tensors(self.sub.network)
-            for name, tensor in kept.items():
-                everything[name].detach().copy_(tensor)
+            self._restore(kept)
         self._set_mask(chosen)
         for parameter in self.sub.network.parameters():
             parameter.requires_grad_(False)

@@ -19,7 +19,10 @@ SCHEMA = 1
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{path.parent} can't be a folder ({error.strerror}); choose another place") from error
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:

@@ -11,12 +11,13 @@ from torch import nn
 
 from bise.config import TrainConfig
 from bise.data.contract import Progress, labels
+from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.engine.validation import Validation
 from bise.extraction import Log, check_classes
 from bise.gates import Subnetwork
-from bise.models.outputs import call, class_logits, device_of
+from bise.models.outputs import device_of
 from bise.twin import named_tensors
 
 
@@ -40,9 +41,10 @@ def finetune(
     if config.sampler == "balanced" or config.weights != "none":
         cells.check_trainable()
     inputs = Inputs(train, device_of(model))
+    if isinstance(model, Subnetwork):
+        model.place(inputs.example())
     tuned = owning(model)
-    with torch.no_grad():
-        check_classes(class_logits(call(tuned, inputs.example())), cells)
+    check_classes(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
     validation = None if val is None else Validation(val, cells, inputs.device, progress)
     history = fit(tuned, inputs, cells, config, validation=validation, progress=progress, log=log, label="finetuning")
     tuned.record = {

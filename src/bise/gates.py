@@ -70,7 +70,8 @@ class Gate(nn.Module):
         return cast(Tensor, self(output))
 
     def on_input(self, _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (self(args[0]), *args[1:])
+        first = next(i for i, value in enumerate(args) if isinstance(value, Tensor))
+        return (*args[:first], self(args[first]), *args[first + 1 :])
 
 
 class Subnetwork(nn.Module):
@@ -150,23 +151,35 @@ class Subnetwork(nn.Module):
     def _site_gates(self) -> Iterator[tuple[Site, Gate]]:
         return zip(self.sites, (cast(Gate, gate) for gate in self.gates), strict=True)
 
+    def _check_placed(self) -> None:
+        if self._waiting is not None:
+            raise BadInput(
+                "these masks wait for an input to show where their channels are; give bise.subnetwork an example,"
+                " or run it once"
+            )
+
     @property
     def masks(self) -> dict[str, Tensor]:
         """{site: bool [units]}, True where the unit is kept."""
+        if self._waiting is not None:
+            return {name: mask.clone() for name, mask in self._waiting.items()}
         return {site.name: gate.mask.clone() for site, gate in self._site_gates()}
 
     @property
     def scores(self) -> dict[str, Tensor]:
         """{site: float32 [units]}, the learned m."""
+        self._check_placed()
         return {site.name: gate.scores.clone() for site, gate in self._site_gates()}
 
     @property
     def units(self) -> tuple[int, int]:
         """(open, all)."""
-        return sum(int(gate.mask.sum()) for _, gate in self._site_gates()), sum(s.units for s in self.sites)
+        masks = self.masks.values()
+        return sum(int(mask.sum()) for mask in masks), sum(len(mask) for mask in masks)
 
     def bare(self) -> nn.Module:
         """The network without gates: a twin of the twin, with our hooks taken off."""
+        self._check_placed()
         copied = twin(self.network)
         modules = dict(copied.named_modules())
         for path, kind, handle in self._hooks:
@@ -177,9 +190,9 @@ class Subnetwork(nn.Module):
         """The same network and weights under other scores, cut at ζ."""
         cut = threshold(zeta)
         masks = {name: score.double() >= cut for name, score in scores.items()}
-        other = Subnetwork(self.bare(), self.sites, scores=scores, masks=masks, bottleneck=self.bottleneck)
-        other.owned = self.owned
-        return other
+        return Subnetwork(
+            self.bare(), self.sites, scores=scores, masks=masks, bottleneck=self.bottleneck, owned=self.owned
+        )
 
     def at(self, zeta: float) -> Subnetwork:
         """The subnetwork that keeps units with σ(m) ≥ ζ (at τ = 1): 0 keeps all, 0.5 is the learned mask, 1 none."""
@@ -192,7 +205,6 @@ class Subnetwork(nn.Module):
             return self
         scores = {site.name: self.last_tensors[f"scores.{site.name}"] for site in self.sites}
         other = self.with_scores(scores)
-        own(other.network, self.owned)
         everything = named_tensors(other.network)
         for name in self.owned:
             everything[name].detach().copy_(self.last_tensors[f"own.{name}"])
@@ -213,17 +225,21 @@ class Subnetwork(nn.Module):
         return shrink(self, example, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
 
     @contextmanager
-    def features(self) -> Iterator[list[Tensor]]:
+    def features(self, bottleneck: str | None = None) -> Iterator[list[Tensor]]:
         """While open, each forward pass leaves its bottleneck z [N, d] in the list that is handed out."""
-        if self.bottleneck is None:
+        name = bottleneck or self.bottleneck
+        if name is None:
             raise BadInput('this subnetwork has no bottleneck; name it, for instance bottleneck="fc"')
         caught: list[Tensor] = []
 
-        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-            caught[:] = [pooled(args[0])]
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            z = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+            if z is None:
+                raise BadInput(f"{name} takes no tensor, so it has no bottleneck as its input; name another module")
+            caught[:] = [pooled(z)]
 
         # our gates on the same module's input were registered before, so z is what the layer gets: gated
-        handle = dict(self.network.named_modules())[self.bottleneck].register_forward_pre_hook(hook)
+        handle = dict(self.network.named_modules())[name].register_forward_pre_hook(hook, with_kwargs=True)
         try:
             yield caught
         finally:
@@ -260,7 +276,11 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     content = read_json(folder / "subnetwork.json")
     tensors = read_tensors(folder / "subnetwork.safetensors")
     try:
-        sites = tuple(Site(**site) for site in content["sites"])
+        sites, bottleneck, weights = (
+            tuple(Site(**s) for s in content["sites"]),
+            content["bottleneck"],
+            content["weights"],
+        )
         owned = frozenset(content["owned"])
         parts = {kind: {site.name: tensors[f"{kind}.{site.name}"] for site in sites} for kind in ("scores", "masks")}
         own_tensors = {name: tensors[f"own.{name}"] for name in owned}
@@ -269,19 +289,19 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     missing = sorted({site.module for site in sites} - set(dict(model.named_modules())))
     if missing:
         raise BadInput(f"{type(model).__name__} has no module {missing[0]}, which {folder} gates; load its own model")
-    sub = Subnetwork(model, sites, **parts, bottleneck=content["bottleneck"], owned=owned)
+    sub = Subnetwork(model, sites, **parts, bottleneck=bottleneck, owned=owned)
     everything = named_tensors(sub.network)
     for name, tensor in own_tensors.items():
         if name not in everything or everything[name].shape != tensor.shape:
             raise BadInput(f"{type(model).__name__} has no {name} of shape {tuple(tensor.shape)}; load its own model")
         everything[name].copy_(tensor)
-    if fingerprint(sub.bare()) != content["weights"]:
+    if fingerprint(sub.bare()) != weights:
         raise BadInput(
             f"the weights of this {type(model).__name__} are not the ones that {folder} was made with;"
             " load the same checkpoint first"
         )
     sub.last_tensors = {name.removeprefix("last."): t for name, t in tensors.items() if name.startswith("last.")}
-    sub.record = content["record"]
+    sub.record = content.get("record", {})
     return sub
 
 
@@ -310,7 +330,7 @@ def subnetwork(
 
 def _placed(model: nn.Module, masks: Mapping[str, Tensor], example: Any) -> tuple[Site, ...]:
     """The sites that the masks name, as found by themselves where they are, else as plain module outputs."""
-    found = {site.name: site for site in place(model, example).sites}
+    found = {site.name: site for site in place(model, example, gated=False).sites}
     named = [name for name in masks if name not in found]
     found |= {site.name: site for site in place(model, example, patterns=named).sites} if named else {}
     return tuple(found[name] for name in found if name in masks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,7 @@ from bise.config import ExtractConfig, TrainConfig
 from bise.data.contract import Progress, labels
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput
+from bise.errors import BadInput, BiseWarning
 from bise.extraction import extract
 from bise.files import read_json, write_json
 from bise.finetuning import finetune
@@ -43,9 +44,11 @@ def extract_job(
     if preset not in presets:
         raise BadInput(f"--preset {preset!r} is unknown; use {' or '.join(presets)}")
     config = presets[preset](**changes)
-    train, val, test = _train(splits), splits("val"), splits("test")
+    train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
-    cells.check_trainable()
+    with warnings.catch_warnings():  # refuse before there is a folder; what it warns of, extraction will say
+        warnings.simplefilter("ignore", BiseWarning)
+        cells.check_trainable()
     run = Run(
         out,
         {
@@ -91,7 +94,7 @@ def finetune_job(
     config = TrainConfig.finetuning(**changes)
     summary = {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
     sub = load(folder / "subnetwork", model)
-    train, val, test = _train(splits), splits("val"), splits("test")
+    train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     for name, start in (("finetuned", sub), ("dense_finetuned", model)):
         log = append_log(folder / "metrics.jsonl", name)
@@ -114,7 +117,7 @@ def shrink_job(
         raise BadInput(f"--of {name!r} is unknown; use subnetwork or finetuned")
     sub = load(folder / name, model)
     summary = {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
-    data = splits("test")
+    data = split_of(splits, "test")
     progress("shrinking", 0, 1)
     figures = deploy(sub, Inputs(_train(splits) if data is None else data, device_of(model)), files)
     progress("shrinking", 1, 1)
@@ -123,8 +126,21 @@ def shrink_job(
     return figures
 
 
+def split_of(splits: Splits, name: str) -> Any:
+    """What the user's function returns for a split; whatever it raises is said in a sentence."""
+    try:
+        return splits(name)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(
+            f'--data raised {type(error).__name__}: {error} for "{name}"; it takes the name of a split, and returns'
+            " None where there is none"
+        ) from error
+
+
 def _train(splits: Splits) -> Any:
-    train = splits("train")
+    train = split_of(splits, "train")
     if train is None:
         raise BadInput("--data has no split 'train'; the function must return one")
     return train

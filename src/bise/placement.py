@@ -41,6 +41,8 @@ class Placement:
     sites: tuple[Site, ...]
     bottlenecks: tuple[str, ...]
     """Candidates for the last linear layer on the way to the logits; one, unless the model is ambiguous."""
+    moved: frozenset[str]
+    """Buffers that the forward pass updates, so that a twin needs its own."""
     left_out: tuple[str, ...]
     """Nonlinearities that got no gate, each with the reason."""
 
@@ -70,7 +72,12 @@ def place(
             + (f" ({'; '.join(left_out)})" if left_out else "")
             + '; name modules yourself, for instance sites=["layer*"]'
         )
-    return Placement(sites=tuple(found), bottlenecks=tuple(trace.last_linears()), left_out=tuple(left_out))
+    return Placement(
+        sites=tuple(found),
+        bottlenecks=tuple(trace.last_linears()),
+        moved=trace.moved,
+        left_out=tuple(left_out),
+    )
 
 
 def one_bottleneck(placement: Placement, model: nn.Module, named: str | None) -> str:
@@ -113,18 +120,18 @@ def _found(trace: Trace) -> tuple[list[Site], list[str]]:
 
 def _family(model: nn.Module, trace: Trace, found: list[Site]) -> list[Site]:
     """What the paper places by hand: no gate on a ResNet's stem, one on each feed-forward output of BERT."""
-    kind = type(model)
-    root = kind.__module__.partition(".")[0]
-    if kind.__name__ == "ResNet" and root in ("torchvision", "timm"):
-        return [site for site in found if re.match(r"layer\d", site.name)]
-    if root == "transformers":
-        feed_forward = re.compile(r"(?<!attention\.)output\.dense$|\bffn\.lin2$|\bmlp\.fc2$")
-        extra = [_site_of(call, ":out") for call in trace.calls if feed_forward.search(call.path)]
-        names = {site.name for site in found}
-        merged = found + [site for site in extra if site.name not in names]
-        order = {call.path: i for i, call in enumerate(trace.calls)}
-        return sorted(merged, key=lambda site: order[site.module])
-    return found
+    for path, module in model.named_modules():
+        kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(module).__mro__}
+        prefix = f"{path}." if path else ""
+        if kinds & {("torchvision", "ResNet"), ("timm", "ResNet")}:
+            blocks = re.compile(re.escape(prefix) + r"layer\d")
+            found = [s for s in found if not s.name.startswith(prefix) or blocks.match(s.name)]
+        if any(root == "transformers" for root, _ in kinds):
+            outputs = re.compile(re.escape(prefix) + r"(.*\.)?((?<!attention\.)output\.dense|ffn\.lin2|mlp\.fc2)$")
+            known = {site.name for site in found}
+            found += [_site_of(c, ":out") for c in trace.calls if outputs.match(c.path) and c.path not in known]
+    calls = {call.path: call for call in trace.calls}
+    return sorted(found, key=lambda s: calls[s.module].entry if s.at_input else calls[s.module].exit)
 
 
 def _named(trace: Trace, patterns: list[str]) -> list[Site]:

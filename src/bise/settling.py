@@ -36,7 +36,8 @@ def settled(
     low = size * (1 - decay) / 2
     pull = sum((slope(low, tau) * steps for steps, tau in phases), torch.zeros_like(low))
     moved = rate * (momentum * velocity.abs().double() + SAFETY * raw.double() * pull)
-    return (moved * (1 + decay) <= low) & (low > 0)
+    untouched = (scores == 0) & (velocity == 0) & (raw == 0)  # a dead unit: its score never moved and never will
+    return ((moved * (1 + decay) <= low) & (low > 0)) | untouched
 
 
 def coast(scores: Tensor, velocity: Tensor, steps: int, *, lr: float, momentum: float, weight_decay: float) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from bise.errors import BadInput
 from bise.models.outputs import call, device_of, logits_tensor, to_device
-from bise.twin import twin
+from bise.twin import own, twin
 
 ACTIVATIONS = re.compile(
     r"^(relu6?|leaky_relu|prelu|rrelu|s?elu|celu|gelu|silu|mish|hardswish|hardtanh|hardsigmoid|sigmoid|tanh"
@@ -79,6 +80,8 @@ class Trace:
     reads: dict[Key, list[Read]]
     linears: frozenset[str]
     """Linear layers that reach the logits with no other linear layer between."""
+    moved: frozenset[str]
+    """Buffers that the forward pass itself updates, in eval mode."""
 
     def scales(self, activation: Activation) -> bool:
         """Whether it only multiplies other tensors, as in squeeze-and-excite: a scale, not a unit."""
@@ -267,16 +270,28 @@ class _Recorder(TorchFunctionMode):
 def record(model: nn.Module, example: Any) -> Trace:
     """Run a twin of `model` once on `example`, with every module and operation on the record."""
     copied = twin(model)
+    names = dict(copied.named_buffers(remove_duplicate=False))
+    own(copied, names)  # a forward pass may count its calls in a buffer: not in the caller's
+    buffers = dict(copied.named_buffers(remove_duplicate=False))
+    versions = {name: buffer._version for name, buffer in buffers.items()}
     recorder = _Recorder()
     recorder.attach(copied)
-    with torch.no_grad(), recorder:
-        output = call(copied, to_device(example, device_of(model)))
+    try:
+        with torch.no_grad(), recorder:
+            output = call(copied, to_device(example, device_of(model)))
+    except BadInput:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise BadInput(f"{type(model).__name__} can't run on the first samples ({what}); check what x is") from error
     logits = logits_tensor(output)
+    after = dict(copied.named_buffers(remove_duplicate=False))
     return Trace(
         calls=recorder.calls,
         activations=recorder.activations,
         reads=recorder.reads,
         linears=recorder.last_linear.get(id(logits), frozenset()),
+        moved=frozenset(n for n, v in versions.items() if after.get(n) is not buffers[n] or buffers[n]._version != v),
     )
 
 

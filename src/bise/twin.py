@@ -19,6 +19,8 @@ def twin(model: nn.Module) -> nn.Module:
     Tied parameters stay tied. Plain tensor attributes (old-style weight norm keeps its weight in one) are
     aliased too, since a tensor with a graph behind it can't be copied.
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise BadInput("TorchScript models take no hooks; hand in the Python module that was scripted or traced")
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -37,6 +39,9 @@ def twin(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} can't be copied ({type(error).__name__}: {error}); keep locks, files and"
             " generators out of the module's attributes"
         ) from error
+    for module in copied.modules():
+        if isinstance(module, nn.TransformerEncoder):  # its nested tensors have no channels for a gate to close
+            module.enable_nested_tensor = module.use_nested_tensor = False
     return copied.eval()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from bise.errors import BadInput, BiseWarning
+
+MOST_CELLS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +41,8 @@ class Cells:
         groups: str = "cells",
     ) -> Cells:
         """Check the labels and find the aligned bias of each target, by mapping or by largest P(b|y) / P(b)."""
+        if y.dim() != 1:
+            raise BadInput(f"y has shape {tuple(y.shape)}; it takes one int a sample")
         b = b.unsqueeze(1) if b.dim() == 1 else b
         if y.numel() == 0:
             raise BadInput("the data set is empty; it needs at least two classes with samples")
@@ -48,6 +53,12 @@ class Cells:
         if len(given) != b.shape[1]:
             raise BadInput(f"bias_classes has {len(given)} entries for {b.shape[1]} biases; give one for each")
         sizes = tuple(_count(b[:, k], n, f"b[{k}]", f"bias_classes[{k}]") for k, n in enumerate(given))
+        total = classes * math.prod(sizes)
+        if total > MOST_CELLS:
+            raise BadInput(
+                f"labels up to {classes - 1} for y and {[size - 1 for size in sizes]} for b make {total:,} cells, more"
+                f" than {MOST_CELLS:,}; number the labels from 0 without gaps"
+            )
         rows = [
             _lift(y, b[:, k], classes, size) if aligned is None else _mapping(aligned, k, b.shape[1], y, classes, size)
             for k, size in enumerate(sizes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 from bise.data.cells import Cells
 from bise.errors import BadInput
@@ -65,10 +65,14 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
 
 
 def tensors_of(dataset: Any) -> tuple[Tensor, ...] | None:
-    """The tensors of a `TensorDataset`, or of a `Labelled` one over it: x is the first of them."""
-    tensors = getattr(dataset, "tensors", None)
-    usable = isinstance(tensors, tuple) and len(tensors) > 0 and isinstance(tensors[0], Tensor)
-    return tensors if usable else None
+    """The tensors of a plain `TensorDataset`, or of a `Labelled` one over it: x is the first of them.
+
+    A class of one's own may do anything on access, so it is asked sample by sample.
+    """
+    if isinstance(dataset, Labelled) and type(dataset).__getitem__ is Labelled.__getitem__:
+        return tensors_of(dataset.dataset)
+    plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
+    return dataset.tensors if plain and dataset.tensors else None
 
 
 def input_of(sample: Any) -> Any:
@@ -102,18 +106,20 @@ def labels(
                 " or let bise.pseudo_bias make them"
             )
         b = torch.zeros(len(dataset), 1, dtype=torch.long)
+    # other data sets may use these names for something else
+    own = dataset if isinstance(dataset, Labelled) else None
     return Cells.of(
         _label_tensor(y, "y"),
         _label_tensor(b, "b"),
-        classes=getattr(dataset, "classes", None) if isinstance(getattr(dataset, "classes", None), int) else None,
-        bias_classes=getattr(dataset, "bias_classes", None),
-        aligned=aligned if aligned is not None else getattr(dataset, "aligned", None),
-        groups=getattr(dataset, "groups", "cells"),
+        classes=own.classes if own is not None else None,
+        bias_classes=own.bias_classes if own is not None else None,
+        aligned=aligned if aligned is not None or own is None else own.aligned,
+        groups=own.groups if own is not None else "cells",
     )
 
 
 def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Any, Any]:
-    ys: list[int] = []
+    ys: list[Any] = []
     bs: list[Any] = []
     every = max(1, len(dataset) // 200)
     for i in range(len(dataset)):
@@ -122,7 +128,7 @@ def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Any, Any]:
             raise BadInput(
                 f"sample {i} is a {type(sample).__name__}, not (x, y, b); wrap the data set in bise.data.Labelled"
             )
-        ys.append(int(sample[1]))
+        ys.append(sample[1])
         if len(sample) == 3:
             bs.append(sample[2])
         if progress is not None and (i % every == 0 or i + 1 == len(dataset)):

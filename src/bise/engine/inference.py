@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bise.data.contract import Progress
 from bise.engine.inputs import Inputs
+from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
 
@@ -30,22 +31,26 @@ def infer(
     inputs: Inputs,
     *,
     index: Tensor | None = None,
-    features: bool = False,
+    features: str | None = None,
     batch_size: int = 500,
     budget: int = 2 << 30,
     progress: Progress | None = None,
     label: str = "evaluating",
 ) -> Inferred:
-    """Logits (and z) of the samples `index`, or of all, in their order; the network is left in eval mode."""
+    """Logits (and z, the input of the module `features`) of the samples `index`, or of all, in their order.
+
+    The network is left in eval mode.
+    """
     sub.eval()
     order = torch.arange(len(inputs)) if index is None else index
     logits: list[Tensor] = []
     z: Tensor | None = None
     done = 0
-    catching: AbstractContextManager[list[Tensor]] = sub.features() if features else nullcontext([])
+    catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
     with catching as caught:
         for x, chunk in inputs.batches(order, batch_size):
             logits.append(class_logits(call(sub, x)).float().cpu())
+            check_rows(logits[-1], caught[0] if features else None, len(chunk))
             if features:
                 if z is None:
                     z = _allocate(len(order), caught[0].shape[1], caught[0].device, budget)
@@ -54,6 +59,16 @@ def infer(
             if progress is not None:
                 progress(label, done, len(order))
     return Inferred(logits=torch.cat(logits), z=z)
+
+
+def check_rows(logits: Tensor, z: Tensor | None, samples: int) -> None:
+    """Refuse a model whose logits or bottleneck don't have one row a sample."""
+    for what, tensor in (("logits", logits), ("bottleneck", z)):
+        if tensor is not None and len(tensor) != samples:
+            raise BadInput(
+                f"the model's {what} have {len(tensor)} rows for {samples} samples; the first dimension should be the"
+                " batch (mind squeeze() and sequence-first layers)"
+            )
 
 
 def _allocate(samples: int, width: int, device: torch.device, budget: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ class Inputs:
     takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch.
     """
 
+    channels_last = False
+
     def __init__(self, dataset: Any, device: torch.device, *, budget: int = 8 << 30, workers: int = 0) -> None:
         self.dataset, self.device, self.workers = dataset, device, workers
         tensors = tensors_of(dataset)
@@ -28,29 +30,51 @@ class Inputs:
         if tensors is not None:
             _check_finite(tensors[0], torch.arange(len(tensors[0])))
             fits = tensors[0].numel() * tensors[0].element_size() <= budget
-            x = channels_last(tensors[0])
-            self.x = x.to(device) if fits else x
+            self.x = tensors[0].to(device) if fits else tensors[0]
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def batches(self, order: Tensor, size: int) -> Iterator[tuple[Any, Tensor]]:
-        """(x, indices) for each run of `size` indices of `order`; the last one may be short."""
-        chunks = order.split(size)
+        """(x, indices) for each run of `size` indices of `order`; the last one may be short.
+
+        A single sample at the end joins the batch before it, since BatchNorm can't learn from one.
+        """
+        chunks = list(order.split(size))
+        if len(chunks) > 1 and len(chunks[-1]) == 1:
+            chunks[-2:] = [torch.cat(chunks[-2:])]
         if self.x is not None:
             for index in chunks:
-                x = self.x[index.to(self.x.device)]
-                yield channels_last(x).to(self.device, non_blocking=True), index
+                x = self.x[index.to(self.x.device)].to(self.device, non_blocking=True)
+                yield self._laid_out(x), index
             return
         loader = DataLoader(
             _XOnly(self.dataset),
             batch_sampler=[chunk.tolist() for chunk in chunks],
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # else it would draw from the caller's random numbers
         )
         for x, index in zip(loader, chunks, strict=True):
             _check_finite(x, index)
-            yield to_device(channels_last(x) if isinstance(x, Tensor) else x, self.device), index
+            yield self._laid_out(to_device(x, self.device)), index
+
+    def _laid_out(self, x: Any) -> Any:
+        return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
+
+    @torch.no_grad()
+    def prefer_channels_last(self, run: Callable[[Any], Any]) -> None:
+        """Hand out images with their channels innermost, which convolutions take about twice as fast.
+
+        Only where `run`, the model, can take them so: a `view` in its code may not. The results differ in rounding.
+        """
+        x = self.example()
+        if isinstance(x, Tensor) and x.dim() == 4 and x.is_floating_point():
+            try:
+                run(x.contiguous(memory_format=torch.channels_last))
+            except RuntimeError:
+                return
+            self.channels_last = True
 
     def example(self, count: int = 4) -> Any:
         """The first few inputs, as a batch."""
@@ -66,11 +90,6 @@ class _XOnly(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         return input_of(self.dataset[index])
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """Images with their channels innermost, which convolutions run through about twice as fast; the values stay."""
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 and x.is_floating_point() else x
 
 
 def _check_finite(x: Any, index: Tensor) -> None:

@@ -37,6 +37,7 @@ def fit(
     parameters = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
     if not parameters:
         raise BadInput("there is nothing to train: the network owns no parameter")
+    inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
     optimizer = _optimizer(parameters, config)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _factor(config, epoch))
     generator = torch.Generator().manual_seed(config.seed)
@@ -46,31 +47,34 @@ def fit(
     y = cells.y.to(inputs.device)
     history: list[dict[str, Any]] = []
     best: tuple[float, dict[str, Tensor]] | None = None
-    for epoch in range(1, config.epochs + 1):
-        order = draw(groups, len(cells), config.steps, config.batch_size, generator)
-        sub.train()
-        losses = []
-        for x, index in inputs.batches(order, config.batch_size):
-            index = index.to(inputs.device)
-            logits = class_logits(call(sub, x))
-            loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        scheduler.step()
-        row: dict[str, Any] = {"epoch": epoch, "loss": float(torch.stack(losses).mean())}
-        if not math.isfinite(row["loss"]):
-            raise BadInput(f"the loss became non-finite in epoch {epoch}; lower lr (now {config.lr:g})")
-        if validation is not None:
-            row["val"] = validation(sub, progress)
-            if best is None or row["val"][config.selection] > best[0]:
-                best = (row["val"][config.selection], _owned(sub))
-        history.append(row)
-        if log is not None:
-            log(row)
-        if progress is not None:
-            progress(label, epoch, config.epochs)
+    cuda = [inputs.device] if inputs.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):  # dropout draws from the global generators, which stay the caller's
+        torch.manual_seed(config.seed)
+        for epoch in range(1, config.epochs + 1):
+            order = draw(groups, len(cells), config.steps, config.batch_size, generator)
+            sub.train()
+            losses = []
+            for x, index in inputs.batches(order, config.batch_size):
+                index = index.to(inputs.device)
+                logits = class_logits(call(sub, x))
+                loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+            scheduler.step()
+            row: dict[str, Any] = {"epoch": epoch, "loss": float(torch.stack(losses).mean())}
+            if not math.isfinite(row["loss"]):
+                raise BadInput(f"the loss became non-finite in epoch {epoch}; lower lr (now {config.lr:g})")
+            if validation is not None:
+                row["val"] = validation(sub, progress)
+                if best is None or row["val"][config.selection] > best[0]:
+                    best = (row["val"][config.selection], _owned(sub))
+            history.append(row)
+            if log is not None:
+                log(row)
+            if progress is not None:
+                progress(label, epoch, config.epochs)
     if best is not None:
         everything = named_tensors(sub.network)
         for name, tensor in best[1].items():

@@ -54,6 +54,7 @@ def shrink(
     if on_barrier not in ("keep", "raise"):
         raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
     example = to_device(example, device_of(sub))
+    sub.place(example)
     captured = capture(sub, example)
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
     small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]

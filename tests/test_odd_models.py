@@ -1,0 +1,288 @@
+"""What users really bring: models and data that are written in other ways than ours."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+import bise
+from bise import BadInput, BiseWarning, ExtractConfig, TrainConfig
+from bise.data import Labelled, labels
+from bise.engine.inputs import Inputs
+from bise.placement import place
+from conftest import toy, toy_model, trained
+from real_models import make
+
+QUICK = {"upsilon": 1, "steps": 5, "head_epochs": 2, "head_steps": 5, "batch_size": 60}
+
+
+def pictures(n=120, size=8):
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % 3
+    b = torch.where(torch.rand(n, generator=generator) < 0.8, y, (y + 1 + y % 2) % 3)
+    return Labelled(TensorDataset(torch.randn(n, 3, size, size, generator=generator)), y=y, b=b)
+
+
+def test_a_view_in_the_models_code_is_no_obstacle():
+    class Lenet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc1, self.fc2 = nn.Conv2d(3, 4, 3), nn.Linear(36, 8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            x = F.max_pool2d(F.relu(self.conv(x)), 2)
+            return self.fc2(F.relu(self.fc1(x.view(x.size(0), -1))))
+
+    data = pictures()
+    sub = bise.extract(Lenet(), data, config=ExtractConfig(**QUICK))
+    assert list(sub.masks) == ["fc1:in", "fc2:in"]
+    bise.audit(sub, data)
+    bise.finetune(sub, data, config=TrainConfig.finetuning(epochs=1))
+
+
+def test_an_audit_sees_what_the_model_itself_gives():
+    model, data = make("SimpleConvNet")[0], pictures(size=28)
+    from bise.engine.inference import infer
+
+    with torch.no_grad():
+        expected = torch.cat([model(x) for x in data.tensors[0].split(50)])
+    inputs = Inputs(data, torch.device("cpu"))
+    assert torch.equal(infer(bise.Subnetwork(model, ()), inputs, batch_size=50).logits, expected)
+
+
+def test_masks_that_wait_for_an_input_are_never_lost(tmp_path):
+    data = toy()
+    model = trained(toy_model(), data)
+    masks = {name: torch.arange(n) % 2 == 0 for name, n in bise.sites(model, data.tensors[0][:4]).items()}
+    placed = bise.subnetwork(model, masks, example=data.tensors[0][:4])
+    expected = bise.audit(placed, data).accuracy
+    assert bise.audit(bise.subnetwork(model, masks), data).accuracy == expected != bise.audit(model, data).accuracy
+    tuned = bise.finetune(bise.subnetwork(model, masks), data, config=TrainConfig.finetuning(epochs=1))
+    assert tuned.units == (16, 32)
+    waiting = bise.subnetwork(model, masks)
+    assert waiting.units == (16, 32)
+    for use in (
+        lambda: waiting.save(tmp_path),
+        lambda: waiting.at(0.5),
+        lambda: waiting.bare(),
+        lambda: waiting.scores,
+    ):
+        with pytest.raises(BadInput, match="wait for an input"):
+            use()
+    assert bise.audit(placed.at(0), data).accuracy == bise.audit(model, data).accuracy
+
+
+def test_a_subclass_with_its_own_access_is_asked_sample_by_sample():
+    class Ones(TensorDataset):
+        def __getitem__(self, i):
+            return (torch.ones(8),)
+
+    data = toy()
+    inputs = Inputs(Labelled(Ones(data.tensors[0]), y=data.y, b=data.b), torch.device("cpu"))
+    assert torch.equal(inputs.example(), torch.ones(4, 8))
+
+
+@pytest.mark.parametrize("change", [{"lr": 1e30}, {"weight_decay": 1e6}])
+def test_scores_that_run_away_are_noticed(change):
+    data = toy()
+    with pytest.raises(BadInput, match="scores became non-finite in epoch"):
+        bise.extract(trained(toy_model(), data), data, config=ExtractConfig(**(QUICK | change)))
+
+
+def test_no_momentum():
+    data = toy()
+    sub = bise.extract(trained(toy_model(), data), data, config=ExtractConfig(**QUICK, momentum=0.0, lr=0.5))
+    assert sub.units[0] < sub.units[1]
+
+
+def test_a_last_batch_of_one_sample():
+    data = toy(n=601)
+    model = trained(toy_model(), toy())
+    bise.finetune(model, data, config=TrainConfig(epochs=1, weights="groups"))
+    bise.extract(model, data, config=ExtractConfig.paper(bn="statistics", upsilon=1, head_epochs=1, tau_min=0.6))
+
+
+def test_a_dead_unit_does_not_keep_a_run_from_stopping():
+    data = toy()
+    model = trained(toy_model(), data)
+    with torch.no_grad():
+        model[3].weight[0] = 0
+        model[3].bias[0] = -1
+    sub = bise.extract(model, data, config=ExtractConfig(**(QUICK | {"upsilon": 10, "steps": 20, "lr": 0.05})))
+    assert "no gate can flip" in sub.record["stopped"]
+    assert float(sub.scores["4"][0]) == 0
+
+
+def test_a_frozen_backbone_is_said():
+    class Frozen(nn.Module):
+        def __init__(self, gated_head):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
+            self.head = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)) if gated_head else nn.Linear(16, 3)
+
+        def forward(self, x):
+            with torch.no_grad():
+                z = self.body(x)
+            return self.head(z)
+
+    with pytest.warns(BiseWarning, match="no gradient reaches body.1"):
+        bise.extract(Frozen(True), toy(), config=ExtractConfig(**QUICK))
+    with pytest.raises(BadInput, match="no gradient reaches any gate"):
+        bise.extract(Frozen(False), toy(), config=ExtractConfig(**QUICK))
+
+
+def test_no_grad_and_inference_mode_around_the_call():
+    data = toy()
+    model = trained(toy_model(), data)
+    with torch.no_grad():
+        assert bise.extract(model, data, config=ExtractConfig(**QUICK)).units[1] == 32
+    with torch.inference_mode(), pytest.raises(BadInput, match="inference_mode"):
+        bise.extract(model, data, config=ExtractConfig(**QUICK))
+
+
+def test_wrapped_models_get_the_gates_of_their_family():
+    resnet, x = make("torchvision resnet18")
+
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = resnet
+
+        def forward(self, x):
+            return self.net(x)
+
+    class Mine(type(resnet)):
+        pass
+
+    resnet_like = resnet
+    assert place(Wrapper(), x).units == 3840
+    resnet_like.__class__ = Mine
+    assert place(resnet_like, x).units == 3840
+    bert, tokens = make("small BERT")
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.fc = bert.bert, nn.Linear(32, 2)
+
+        def forward(self, input_ids, attention_mask):
+            return self.fc(self.encoder(input_ids, attention_mask=attention_mask).pooler_output)
+
+    found = place(Classifier(), tokens)
+    assert found.units == 224
+    assert [s.name for s in found.sites if s.name.endswith("dense")] == [
+        "encoder.encoder.layer.0.output.dense",
+        "encoder.encoder.layer.1.output.dense",
+    ]
+
+
+def test_the_global_random_state_stays_where_it_was():
+    data = toy()
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+    rows = [data[i] for i in range(len(data))]
+    before = torch.get_rng_state()
+    sub = bise.extract(model, rows, config=ExtractConfig(**QUICK))
+    first = bise.finetune(sub, rows, config=TrainConfig.finetuning(epochs=1))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(123)
+    second = bise.finetune(sub, rows, config=TrainConfig.finetuning(epochs=1))
+    assert torch.equal(first.network[0].weight, second.network[0].weight)
+
+
+def test_a_model_that_counts_its_calls_in_a_buffer_is_left_alone():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = toy_model()
+            self.register_buffer("calls", torch.zeros(1), persistent=False)
+
+        def forward(self, x):
+            self.calls += 1
+            return self.body(x)
+
+    model, data = Counting(), toy()
+    before = bise.fingerprint(model)
+    sub = bise.extract(model, data, config=ExtractConfig(**QUICK))
+    bise.audit(model, data)
+    assert bise.fingerprint(model) == before
+    assert float(model.calls) == 0
+    assert sub.owned == {"calls"}
+
+
+def test_a_transformer_encoder_with_a_padding_mask():
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+            self.encoder, self.fc = nn.TransformerEncoder(layer, 2), nn.Linear(8, 2)
+
+        def forward(self, x, padding):
+            return self.fc(self.encoder(x, src_key_padding_mask=padding).mean(1))
+
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(40) % 2
+    b = torch.where(torch.rand(40, generator=generator) < 0.8, y, 1 - y)
+    padding = torch.zeros(5, dtype=torch.bool)
+    padding[4] = True
+    rows = [{"x": torch.randn(5, 8, generator=generator), "padding": padding} for _ in range(40)]
+    sub = bise.extract(Encoder().eval(), Labelled(rows, y=y, b=b), config=ExtractConfig(**(QUICK | {"batch_size": 10})))
+    assert sub.units[1] == 32
+
+
+def test_sequence_first_bottlenecks_are_refused():
+    class First(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.act, self.fc = nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)
+
+        def forward(self, x):
+            h = self.act(self.body(x.view(len(x), 4, 2)).transpose(0, 1))
+            return self.fc(h).mean(0)
+
+    with pytest.raises(BadInput, match="bottleneck have 4 rows for 3 samples"):
+        bise.extract(First(), toy(), config=ExtractConfig(**QUICK))
+
+
+def test_copies_of_a_finetuned_subnetwork_own_their_weights():
+    data = toy()
+    tuned = bise.finetune(trained(toy_model(), data), data, config=TrainConfig.finetuning(epochs=1))
+    other = tuned.at(0.5)
+    before = bise.fingerprint(tuned)
+    other.train()
+    other(data.tensors[0])
+    assert bise.fingerprint(tuned) == before
+
+
+class Unlabelled:
+    def __init__(self, labels_of):
+        self.labels_of = labels_of
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return torch.zeros(8), self.labels_of[i], i % 2
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        (lambda: labels(Unlabelled([0, 1.7, 0, 1])), "1.7[0-9]*, which is no whole number"),
+        (lambda: labels(Unlabelled(["cat", "dog", "cat", "dog"])), "can't be read as whole numbers"),
+        (lambda: labels(Unlabelled([[0, 1], [1, 0], [0, 1], [1, 0]])), "y has shape"),
+        (lambda: labels(Labelled(torch.zeros(2, 1), y=[0, 1], b=[0, 10**10])), "without gaps"),
+        (lambda: ExtractConfig(batch_size=0.5), "batch_size=0.5 must be a whole number"),
+        (lambda: ExtractConfig(seed=10**20), "seed=100000000000000000000 must be a whole number"),
+        (lambda: ExtractConfig(lr=float("inf")), "lr=inf"),
+        (lambda: TrainConfig(momentum=-1), "momentum=-1"),
+        (lambda: bise.sites(toy_model(), torch.zeros(2, 5)), "Sequential can't run on the first samples"),
+        (lambda: bise.sites(torch.jit.trace(toy_model().eval(), torch.zeros(2, 8)), torch.zeros(2, 8)), "TorchScript"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_more_bad_input(case, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        case()
