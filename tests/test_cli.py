@@ -80,6 +80,15 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
     audited = run("audit", *own, "--run", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
+    files = [tmp_path / "small.pt2", tmp_path / "small.onnx"]
+    shrunk = run("shrink", out, "--out", str(files[0]), "--onnx", str(files[1]))
+    assert shrunk.exit_code == 0, shrunk.output
+    assert "shrunk equals masked" in shrunk.stdout
+    assert all(path.stat().st_size > 0 for path in files)
+    figures = json.loads((tmp_path / "run/summary.json").read_text())["subnetwork"]["shrunk"]
+    assert figures["parameters"]["shrunk"] < figures["parameters"]["dense"]
+    assert figures["difference_float64"] <= 1e-10
+    assert set(figures["latency_by_batch"]) == {"1", "256"}
     tuned = run("finetune", out, "--epochs", "2", "--lr", "0.01", "--json")
     assert tuned.exit_code == 0, tuned.output
     assert {"vanilla", "subnetwork", "finetuned", "dense_finetuned"} <= set(json.loads(tuned.stdout))
@@ -144,6 +153,15 @@ def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):
     assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
 
 
+def test_bad_files_to_shrink_into(tmp_path):
+    out = str(tmp_path / "run")
+    assert run("extract", "--model", "test_cli:make", "--data", "test_cli:splits", *QUICK, "--out", out).exit_code == 0
+    assert "should end in .pt2" in sentence(run("shrink", out, "--out", str(tmp_path / "a.onnx")))
+    assert "--of 'best' is unknown" in sentence(run("shrink", out, "--of", "best"))
+    assert "does not exist" in sentence(run("shrink", out, "--of", "finetuned"))
+    assert "does not exist" in sentence(run("shrink", str(tmp_path / "nowhere")))
+
+
 def test_the_demo_refuses_a_rho_without_conflicts(tmp_path):
     assert "no conflicting sample" in sentence(run("demo", "--rho", "1", "--out", str(tmp_path / "d")))
     assert "rho=1.5" in sentence(run("demo", "--rho", "1.5", "--out", str(tmp_path / "d")))
@@ -151,7 +169,7 @@ def test_the_demo_refuses_a_rho_without_conflicts(tmp_path):
 
 
 def test_every_command_has_help_with_an_example():
-    for command in ("demo", "audit", "extract", "finetune"):
+    for command in ("demo", "audit", "extract", "finetune", "shrink"):
         result = run(command, "--help")
         assert result.exit_code == 0
         assert f"Example: bise {command}" in result.stdout.replace("\n", " ")

@@ -160,14 +160,13 @@ def shrink(
     with _guard():
         from rich.console import Console
 
+        from bise.errors import BadInput
         from bise.files import finite
         from bise.jobs import shrink_job
         from bise.terminal import Bars, shrunk_table
 
         for path, ending in ((out, ".pt2"), (onnx, ".onnx")):
             if path is not None and path.suffix != ending:
-                from bise.errors import BadInput
-
                 raise BadInput(f"{path} should end in {ending}")
         model, splits = _source(run)
         with Bars() as bars:
@@ -176,7 +175,7 @@ def shrink(
         if as_json:
             print(json.dumps(finite(figures), indent=2))
         else:
-            Console().print(shrunk_table({of: figures}))
+            Console().print(shrunk_table(figures))
 
 
 @contextmanager
@@ -300,14 +299,13 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     rows = {name: summary[name] for name in models if name in summary}
     if any("unbiased" in row for row in rows.values()):
         console.print(audit_table(title, rows))
-    shrunk = {name: row["shrunk"] for name, row in rows.items() if "shrunk" in row}
-    if shrunk:
-        console.print(shrunk_table(shrunk))
+    if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
+        console.print(shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
     console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
     selection = summary["selection"]
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
-    console.print(f"selection: {chosen}; stopped at {summary['stopped']}")
+    console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
     console.print(f"run folder: {folder}  ({summary['seconds']:.0f} s)", soft_wrap=True)
 
 

@@ -88,18 +88,23 @@ def audit_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def shrunk_table(rows: Mapping[str, Mapping[str, Any]]) -> Table:
+def shrunk_table(figures: Mapping[str, Any]) -> Table:
     """Dense and shrunk side by side, from `deploy`'s figures."""
-    table = Table(title="Dense → shrunk, closed units removed", title_justify="left")
-    for name in ("model", "parameters", "MACs", "ms, batch 1", "ms, batch 256", "difference"):
-        table.add_column(name, justify="left" if name == "model" else "right")
-    for name, row in rows.items():
-        times = [
-            f"{t['first_ms']:.2f} → {t['second_ms']:.2f}"
-            for t in (row["latency_by_batch"]["1"], row["latency_by_batch"]["256"])
-        ]
-        sizes = [f"{_short(row[key]['dense'])} → {_short(row[key]['shrunk'])}" for key in ("parameters", "macs")]
-        table.add_row(name.replace("_", " "), *sizes, *times, f"{row['difference_float64']:.0e}")
+    table = Table(
+        title="Closed units removed",
+        title_justify="left",
+        caption=f"shrunk equals masked: relative difference {figures['difference_float64']:.0e} in float64",
+        caption_justify="left",
+    )
+    table.add_column("")
+    for name in ("dense", "shrunk", "ratio"):
+        table.add_column(name, justify="right")
+    for label, key in (("parameters", "parameters"), ("MACs a sample", "macs")):
+        dense, shrunk = figures[key]["dense"], figures[key]["shrunk"]
+        table.add_row(label, _short(dense), _short(shrunk), f"{shrunk / max(1, dense):.2f}")
+    for batch, times in figures["latency_by_batch"].items():
+        label = f"latency, batch {batch}, {times['device']}"
+        table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table
 
 
