@@ -20,7 +20,7 @@ import torch
 from page import fill
 from torch import Tensor, fx, nn
 
-from bise.files import write_json
+from bise.files import read_json, write_json
 from bise.gates import Subnetwork
 from bise.measure.size import latency, size
 from bise.models.reference import REFERENCES, as_if_trained
@@ -152,11 +152,14 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     device = torch.device(options.device)
-    found = [e for m in options.models for b in options.batches for e in rows(m, device, b, options.rounds)]
-    layers = {m: by_layer(m, 64, 3) for m in options.models} if device.type == "cpu" else {}
+    path = ROOT / "results" / f"latency_{device.type}.json"
+    before = read_json(path) if path.exists() else {"networks": [], "layers": {}}
+    found = [e for e in before["networks"] if e["model"] not in options.models]
+    found += [e for m in options.models for b in options.batches for e in rows(m, device, b, options.rounds)]
+    layers = before["layers"] | ({m: by_layer(m, 64, 3) for m in options.models} if device.type == "cpu" else {})
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     content = {"hardware": hardware, "torch": torch.__version__, "seed": 0, "networks": found, "layers": layers}
-    write_json(ROOT / "results" / f"latency_{device.type}.json", content)
+    write_json(path, content)
     if device.type == "cpu":
         fill("latency.py", f"{threads_of(found)}\n\n{tables(found, layers)}")
 

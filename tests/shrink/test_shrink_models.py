@@ -125,7 +125,7 @@ def test_folded_batchnorm_is_exact_and_gone() -> None:
 
 
 def test_folding_takes_in_constants_that_shrinking_made() -> None:
-    """A closed unit in front of a depthwise layer with BatchNorm is a constant behind it, for the next to read."""
+    """A closed unit before a depthwise layer with BatchNorm is a constant behind it, for the next layer to read."""
     x = torch.randn(2, 3, 8, 8)
     tail = nn.Sequential(
         conv(outputs=4, groups=4), nn.BatchNorm2d(4), nn.Sigmoid(), nn.Conv2d(4, 5, 1, bias=False), nn.BatchNorm2d(5)

@@ -249,7 +249,7 @@ def compared(sub: Subnetwork, captured: Captured, x: Tensor) -> tuple[float, fx.
     return gap, small, len(barriers)
 
 
-BOTH = [(name, amount) for name in CASES for amount in (0.0, 0.7) if amount or name not in (*POINTWISE, *FEATURES)]
+BOTH = [(name, amount) for name in CASES for amount in (0.0, 0.7) if amount or name in (*LAYERS, *KEEPS_WIDTH)]
 """Closed channels that are zero, and some that are another constant; one run does for what has no border."""
 
 
