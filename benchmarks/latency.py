@@ -113,8 +113,19 @@ def _alone(target: Any, args: tuple[Any, ...], rounds: int) -> dict[str, Any]:
     return {"shape": list(weight.shape), "macs": macs, "ms": statistics.median(times[1:])}
 
 
-def threads_of(found: list[dict[str, Any]]) -> str:
-    return f"CPU, {found[0]['threads']} threads, median of {found[0]['rounds']} rounds:"
+def page() -> str:
+    """The tables of every device that results/ holds."""
+    parts = []
+    for kind in ("cpu", "cuda"):
+        path = ROOT / "results" / f"latency_{kind}.json"
+        if path.exists():
+            content = read_json(path)
+            first = content["networks"][0]
+            where = f"CPU, {first['threads']} threads" if kind == "cpu" else content["hardware"]
+            parts.append(
+                f"{where}, median of {first['rounds']} rounds:\n\n{tables(content['networks'], content['layers'])}"
+            )
+    return "\n\n".join(parts)
 
 
 def tables(found: list[dict[str, Any]], layers: dict[str, Any]) -> str:
@@ -147,8 +158,12 @@ def main() -> None:
     parser.add_argument("--batches", nargs="*", type=int, default=[1, 64, 256])
     parser.add_argument("--models", nargs="*", default=list(SIDES))
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the tables anew")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves torch's own number")
     options = parser.parse_args()
+    if options.page:
+        fill("latency.py", page())
+        return
     if options.threads:
         torch.set_num_threads(options.threads)
     device = torch.device(options.device)
@@ -160,8 +175,7 @@ def main() -> None:
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     content = {"hardware": hardware, "torch": torch.__version__, "seed": 0, "networks": found, "layers": layers}
     write_json(path, content)
-    if device.type == "cpu":
-        fill("latency.py", f"{threads_of(found)}\n\n{tables(found, layers)}")
+    fill("latency.py", page())
 
 
 if __name__ == "__main__":
