@@ -73,6 +73,13 @@ def test_cells_counts_and_empty_ones():
     assert cells.names() == {0: "y=0 b=0", 1: "y=0 b=1", 5: "y=1 b=2"}
 
 
+def test_cells_of_several_biases_by_hand():
+    cells = Cells.of(torch.tensor([0, 1, 1]), torch.tensor([[0, 3], [2, 0], [1, 2]]))
+    # (y * 3 + b_1) * 4 + b_2
+    assert cells.index.tolist() == [3, 20, 18]
+    assert [cells.labels_of(i) for i in (3, 20, 18)] == [(0, 0, 3), (1, 2, 0), (1, 1, 2)]
+
+
 def test_alignment_is_the_largest_lift_not_the_largest_count():
     # b = 0 is most frequent for both classes (60 of 100, 80 of 100), but relative to its share it belongs to y = 1:
     # P(b=0|y=0)/P(b=0) = 0.6/0.7 < P(b=1|y=0)/P(b=1) = 0.4/0.3

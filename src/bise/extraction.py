@@ -21,12 +21,13 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
-from bise.gates import Subnetwork, straight_through
+from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits, device_of
 from bise.objective import information, joint_table, weighted_cross_entropy
 from bise.placement import one_bottleneck, place
+from bise.scores import Scores, State
 from bise.settling import coast, settled
-from bise.twin import fingerprint, named_tensors
+from bise.twin import fingerprint
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -112,11 +113,9 @@ class _Learner:
         self.progress, self.log = progress, log
         self.device = inputs.device
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.sizes = [site.units for site in sub.sites]
-        self.scores = torch.zeros(sum(self.sizes), device=self.device, dtype=torch.float32, requires_grad=True)
-        self.raw = torch.zeros_like(self.scores, requires_grad=False)
+        self.scores = Scores(sub, self.device)
         self.tau = torch.ones((), device=self.device)
-        learned: list[Tensor] = [self.scores]
+        learned: list[Tensor] = [self.scores.flat]
         if config.bn == "all":
             learned += [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
         self.optimizer = torch.optim.SGD(
@@ -129,8 +128,8 @@ class _Learner:
         self.conflicting = (~cells.aligned).to(self.device)
         self.history: list[dict[str, Any]] = []
         self.notes: list[str] = []
-        self.best: tuple[float, int, Tensor, dict[str, Tensor]] | None = None
-        self.cuts = self._cuts() if config.collapse == "undo" else []
+        self.best: tuple[float, int, State] | None = None
+        self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
 
     # the loop
@@ -152,7 +151,7 @@ class _Learner:
             generator=self.generator,
             device=self.device,
         )
-        alive = self._state()
+        alive = self.scores.state()
         epoch = 0
         for phase, tau in enumerate(taus):
             self.tau.fill_(tau)
@@ -162,10 +161,10 @@ class _Learner:
                 row = self._epoch(epoch, tau)
                 if self.progress is not None:
                     self.progress("extracting", epoch, total)
-                if c.collapse == "undo" and (closed := self._closed_cuts()):
+                if c.collapse == "undo" and (closed := self.scores.closed(self.cuts)):
                     self._undo(alive, closed, epoch, row)
                     return self._result(epoch - 1)
-                alive = self._state()
+                alive = self.scores.state()
                 self._finish_epoch(epoch, row)
                 left = [(self._steps() * (phase * c.upsilon + c.upsilon - epoch), tau)]
                 left += [(self._steps() * c.upsilon, later) for later in taus[phase + 1 :]]
@@ -178,7 +177,7 @@ class _Learner:
     def _epoch(self, epoch: int, tau: float) -> dict[str, Any]:
         """One epoch of mask steps (lines 7 to 10); returns its means."""
         c = self.config
-        before = self.scores.detach() >= 0
+        before = self.scores.flat.detach() >= 0
         order = draw(
             self.strata if c.sampler == "balanced" else None, len(self.cells), c.steps, c.batch_size, self.generator
         )
@@ -191,7 +190,7 @@ class _Learner:
         with self.sub.features() as caught:
             for x, index in self.inputs.batches(order, c.batch_size):
                 sums.append(self._step(x, index.to(self.device), caught))
-        self._release()
+        self.scores.release()
         means = torch.stack(sums).mean(0).tolist()
         if not all(map(math.isfinite, means)):
             step = int((~torch.stack(sums).isfinite().all(1)).nonzero()[0, 0])
@@ -199,15 +198,15 @@ class _Learner:
                 f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {sums[step][1]:.3g},"
                 f" mutual information {sums[step][2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
             )
-        if not self.scores.isfinite().all():
+        if not self.scores.flat.isfinite().all():
             raise BadInput(
                 f"the scores became non-finite in epoch {epoch}, though the loss is finite; check the model's"
                 f" gradients, or lower lr (now {c.lr:g}) and weight_decay (now {c.weight_decay:g})"
             )
-        if epoch == 1:
-            self._note_untouched()
+        if epoch == 1 and (stuck := self.scores.untouched()):
+            self.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
         loss, ce, mi, head = means
-        mask = self.scores.detach() >= 0
+        mask = self.scores.flat.detach() >= 0
         return {
             "epoch": epoch,
             "tau": tau,
@@ -222,9 +221,7 @@ class _Learner:
     def _step(self, x: Any, index: Tensor, caught: list[Tensor]) -> Tensor:
         """Update the scores to minimise J and the heads to minimise their cross-entropy; returns the four losses."""
         c = self.config
-        values = straight_through(self.scores, self.tau)
-        values.retain_grad()
-        self._hold(values)
+        values = self.scores.hold(self.tau)
         logits = class_logits(call(self.sub, x))
         ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
         mi = self._information(caught[0], index)
@@ -234,10 +231,9 @@ class _Learner:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        assert values.grad is not None
-        torch.maximum(self.raw, values.grad.abs(), out=self.raw)
+        self.scores.note_gradient(values)
         if c.collapse == "prevent":
-            self._keep_open()
+            self.scores.keep_open(self._velocity())
         head = self.heads.step(caught[0], self.b[index])
         return torch.stack([loss.detach(), ce.detach(), mi.detach(), head])
 
@@ -267,7 +263,7 @@ class _Learner:
         orders = [
             draw(groups, len(self.cells), c.head_steps, c.batch_size, self.generator) for _ in range(c.head_epochs)
         ]
-        self._set_mask(self.scores.detach())
+        self.scores.set_mask()
         for order in [torch.cat(orders)] if c.cache else orders:
             used, where = torch.unique(order, return_inverse=True)
             seen = infer(
@@ -282,91 +278,23 @@ class _Learner:
             assert seen.z is not None
             self.heads.fit(seen.z, self.cells.b[used], where, c.batch_size)
 
-    # scores and masks
-
-    def _hold(self, values: Tensor) -> None:
-        for gate, piece in zip(self.sub.gates, values.split(self.sizes), strict=True):
-            gate.live = piece
-
-    def _release(self) -> None:
-        for gate in self.sub.gates:
-            gate.live = None  # type: ignore[assignment]
-
-    @torch.no_grad()
-    def _set_mask(self, scores: Tensor) -> None:
-        self._release()
-        for gate, piece in zip(self.sub.gates, scores.split(self.sizes), strict=True):
-            gate.scores.copy_(piece)  # type: ignore[operator]
-            gate.mask.copy_(piece >= 0)  # type: ignore[operator]
-
     def _velocity(self) -> Tensor:
         """The momentum behind the scores; SGD keeps none where momentum is 0."""
-        buffer = self.optimizer.state[self.scores].get("momentum_buffer")
-        return torch.zeros_like(self.scores) if buffer is None else buffer
-
-    def _state(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """A copy of the scores and of what the subnetwork owns."""
-        everything = named_tensors(self.sub.network)
-        return self.scores.detach().clone(), {name: everything[name].detach().clone() for name in self.sub.owned}
-
-    def _restore(self, owned: dict[str, Tensor]) -> None:
-        everything = named_tensors(self.sub.network)
-        for name, tensor in owned.items():
-            everything[name].detach().copy_(tensor)
-
-    def _note_untouched(self) -> None:
-        """Say which sites no gradient has reached: a part of the model under no_grad, or units that are all dead."""
-        pieces = zip(self.sub.sites, self.raw.split(self.sizes), strict=True)
-        stuck = [site.name for site, piece in pieces if not piece.any()]
-        if stuck:
-            self.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
-
-    @torch.no_grad()
-    def _keep_open(self) -> None:
-        """No site closes wholly: its best unit is held at 0, which is open, and loses the push behind it.
-
-        Departure from the paper: a wholly closed site passes no gradient, so the scores before it would be stuck.
-        """
-        velocities = self._velocity().split(self.sizes)
-        for piece, velocity in zip(self.scores.split(self.sizes), velocities, strict=True):
-            top = piece.argmax()
-            closing = piece[top] < 0
-            piece[top] = piece[top].clamp_min(0)
-            velocity[top] = torch.where(closing, velocity[top].clamp_max(0), velocity[top])
-
-    @torch.no_grad()
-    def _cuts(self) -> list[str]:
-        """The sites that everything passes: with one of them closed, all inputs give the same bottleneck.
-
-        Inside a residual branch a closed site is no collapse, since the stream goes on beside it.
-        """
-        found = []
-        example = self.inputs.example()
-        with self.sub.features() as caught:
-            for site, gate in zip(self.sub.sites, self.sub.gates, strict=True):
-                gate.live = torch.zeros(site.units, device=self.device)
-                call(self.sub, example)
-                gate.live = None  # type: ignore[assignment]
-                if torch.allclose(caught[0], caught[0][:1].expand_as(caught[0])):
-                    found.append(site.name)
-        return found
-
-    def _closed_cuts(self) -> list[str]:
-        pieces = zip(self.sub.sites, self.scores.detach().split(self.sizes), strict=True)
-        return [site.name for site, piece in pieces if site.name in self.cuts and not (piece >= 0).any()]
+        buffer = self.optimizer.state[self.scores.flat].get("momentum_buffer")
+        return torch.zeros_like(self.scores.flat) if buffer is None else buffer
 
     # ends of epochs and of the run
 
     def _finish_epoch(self, epoch: int, row: dict[str, Any]) -> None:
         """Validate where the network has changed, keep the best, write the row."""
         if self.validation is not None:
-            self._set_mask(self.scores.detach())
+            self.scores.set_mask()
             if not self.history or row["flips"] or self.config.bn != "frozen":
                 self.judged = self.validation(self.sub, self.progress)
             row["val"] = self.judged
             value = self.judged[self.config.selection]
             if self.best is None or value > self.best[0]:
-                self.best = (value, epoch, *self._state())
+                self.best = (value, epoch, self.scores.state())
         self.history.append(row)
         if self.log is not None:
             self.log(row)
@@ -380,21 +308,17 @@ class _Learner:
         c = self.config
         velocity = self._velocity()
         rates = {"lr": c.lr, "momentum": c.momentum, "weight_decay": c.weight_decay}
-        scores = self.scores.detach()
-        if not settled(scores, velocity, self.raw, left, **rates).all():
+        scores = self.scores.flat.detach()
+        if not settled(scores, velocity, self.scores.raw, left, **rates).all():
             return False
         with torch.no_grad():
-            self.scores.copy_(coast(scores, velocity, sum(steps for steps, _ in left), **rates))
+            self.scores.flat.copy_(coast(scores, velocity, sum(steps for steps, _ in left), **rates))
         self.stopped = f"epoch {epoch}: no gate can flip any more"
         return True
 
-    def _undo(
-        self, alive: tuple[Tensor, dict[str, Tensor]], closed: list[str], epoch: int, row: dict[str, Any]
-    ) -> None:
+    def _undo(self, alive: State, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
         """Go back to the last mask that lived, and say so."""
-        with torch.no_grad():
-            self.scores.copy_(alive[0])
-        self._restore(alive[1])
+        self.scores.restore(alive)
         self.stopped = f"epoch {epoch}: {', '.join(closed)} closed wholly"
         self.notes.append(
             f"{', '.join(closed)} closed wholly in epoch {epoch}, which blocks every gradient before it;"
@@ -407,15 +331,14 @@ class _Learner:
 
     def _result(self, epoch: int) -> Subnetwork:
         """The subnetwork of the best mask, or of the last one, with the record of how it came about."""
-        last = self.scores.detach()
-        chosen, selection = last, {"kind": "last", "epoch": epoch, "on": None}
+        selection = {"kind": "last", "epoch": epoch, "on": None}
         if self.best is not None:
-            value, best_epoch, chosen, kept = self.best
+            value, best_epoch, kept = self.best
             selection = {"kind": "best", "epoch": best_epoch, "on": f"val, {self.config.selection}", "value": value}
-            pieces = zip(self.sub.sites, last.split(self.sizes), strict=True)
-            self.sub.keep_last({site.name: piece for site, piece in pieces})
-            self._restore(kept)
-        self._set_mask(chosen)
+            last = self.scores.pieces(self.scores.flat.detach())
+            self.sub.keep_last({site.name: piece for site, _, piece in last})
+            self.scores.restore(kept)
+        self.scores.set_mask()
         for parameter in self.sub.network.parameters():
             parameter.requires_grad_(False)
         for note in self.notes:

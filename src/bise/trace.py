@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from bise.errors import BadInput
-from bise.models.outputs import call, device_of, logits_tensor, to_device
+from bise.models.outputs import call, device_of, logits_tensor, tensors_in, to_device
 from bise.twin import own, twin
 
 ACTIVATIONS = re.compile(
@@ -191,10 +191,10 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        inputs = list(_tensors((args, kwargs)))
+        inputs = list(tensors_in((args, kwargs)))
         before = [_key(t) for t in inputs]
         output = func(*args, **kwargs)
-        outputs = list(_tensors(output))
+        outputs = list(tensors_in(output))
         if not outputs or all(_key(o) in before for o in outputs):
             return output  # attribute look-ups, and no-ops that hand back what they got
         self.time += 1
@@ -297,17 +297,6 @@ def record(model: nn.Module, example: Any) -> Trace:
 
 def _key(tensor: Tensor) -> Key:
     return id(tensor), tensor._version
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _permutation(name: str, rest: Any, kwargs: Any, rank: int) -> list[int] | None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from bise.measure.groups import cell_index, cell_labels, group_accuracy, subset_accuracy, wilson
+from bise.measure.groups import group_accuracy, subset_accuracy, wilson
 
 Z = 1.959963984540054
 
@@ -54,43 +54,6 @@ def test_wilson_without_samples_is_nan():
 def test_wilson_refuses_impossible_counts(correct, n):
     with pytest.raises(ValueError, match=rf"{correct} of n = {n}"):
         wilson(correct, n)
-
-
-def test_cell_index_by_hand():
-    y = torch.tensor([0, 1, 1])
-    b = torch.tensor([[0, 3], [2, 0], [1, 2]])
-    # (y * 3 + b_1) * 4 + b_2
-    assert cell_index(y, b, 2, (3, 4)).tolist() == [3, 20, 18]
-    assert cell_index(y, b[:, :1], 2, (3,)).tolist() == [0, 5, 4]
-
-
-@settings(deadline=None)
-@given(st.integers(1, 4), st.lists(st.integers(1, 4), max_size=3))
-def test_cell_labels_are_in_the_order_of_cell_index(classes, bias_classes):
-    labels = cell_labels(classes, tuple(bias_classes))
-    table = torch.tensor(labels)
-    cells = cell_index(table[:, 0], table[:, 1:], classes, tuple(bias_classes))
-    assert cells.tolist() == list(range(classes * math.prod(bias_classes)))
-
-
-def test_cell_labels_of_multi_color_mnist():
-    labels = cell_labels(10, (10, 10))
-    assert len(labels) == 1000
-    assert labels[123] == (1, 2, 3)
-
-
-def test_cell_index_names_the_label_that_is_out_of_range():
-    with pytest.raises(ValueError, match=r"b\[:, 1\]: values 0 to 4 with 4 classes"):
-        cell_index(torch.tensor([0, 1]), torch.tensor([[0, 0], [1, 4]]), 2, (2, 4))
-    with pytest.raises(ValueError, match="y: values -1 to 0"):
-        cell_index(torch.tensor([0, -1]), torch.tensor([[0], [1]]), 2, (2,))
-
-
-def test_cell_index_asks_for_a_column_per_bias():
-    with pytest.raises(ValueError, match=r"b: shape \[2\].*b\[:, None\]"):
-        cell_index(torch.tensor([0, 1]), torch.tensor([0, 1]), 2, (2,))
-    with pytest.raises(ValueError, match="lengths"):
-        cell_index(torch.tensor([0, 1]), torch.tensor([[0]]), 2, (2,))
 
 
 def test_group_accuracy_by_hand():

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -52,31 +51,6 @@ def wilson(correct: int, n: int, z: float = Z95) -> tuple[float, float]:
     low = 0.0 if correct == 0 else (centre - half) / scale
     high = 1.0 if correct == n else (centre + half) / scale
     return low, high
-
-
-def cell_index(y: Tensor, b: Tensor, classes: int, bias_classes: tuple[int, ...]) -> Tensor:
-    """Cell ids [N] of targets y [N] and biases b [N, K], row-major over (y, b_1, …, b_K)."""
-    if b.dim() != 2 or b.shape[1] != len(bias_classes):
-        raise ValueError(
-            f"b: shape {list(b.shape)} with bias_classes {bias_classes}; "
-            f"give one column per bias, shape [N, {len(bias_classes)}] (b[:, None] for a single bias)"
-        )
-    columns = {"y": y} | {f"b[:, {k}]": column for k, column in enumerate(b.unbind(dim=1))}
-    check_labels(**columns)
-    cell = torch.zeros_like(y, dtype=torch.int64)
-    for (name, label), size in zip(columns.items(), (classes, *bias_classes), strict=True):
-        low, high = int(label.min()), int(label.max())
-        if low < 0 or high >= size:
-            raise ValueError(
-                f"{name}: values {low} to {high} with {size} classes; give labels in 0 … {size - 1}, or more classes"
-            )
-        cell = cell * size + label
-    return cell
-
-
-def cell_labels(classes: int, bias_classes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The (y, b_1, …, b_K) of every cell, in the order of `cell_index`."""
-    return list(product(*(range(size) for size in (classes, *bias_classes))))
 
 
 def group_accuracy(

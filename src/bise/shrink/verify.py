@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from bise.models.outputs import call
+from bise.models.outputs import call, tensors_in
 
 TOLERANCE = 1e-10
 """The largest relative difference in float64 that passes as rounding."""
@@ -43,7 +43,7 @@ def _double(value: Any) -> Any:
 def difference(a: nn.Module, b: nn.Module, x: Any) -> float:
     """The largest difference between two networks' outputs on one batch, relative to the largest output."""
     with torch.no_grad():
-        outputs = [list(_tensors(call(module, x))) for module in (a, b)]
+        outputs = [list(tensors_in(call(module, x))) for module in (a, b)]
     worst = 0.0
     for left, right in zip(*outputs, strict=True):
         if left.shape != right.shape:
@@ -112,14 +112,3 @@ def _resized(tensor: Tensor) -> Tensor:
     small = max(height, width) < 64
     sides = [side + 8 if small else max(32, side * 3 // 4 // 32 * 32) for side in (height, width)]
     return nn.functional.interpolate(tensor, size=sides, mode="nearest")
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)

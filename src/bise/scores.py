@@ -1,0 +1,105 @@
+"""The scores while they are learned: one flat vector over all sites, and what it does to the subnetwork's gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from bise.gates import Gate, Subnetwork, straight_through
+from bise.models.outputs import call
+from bise.placement import Site
+from bise.twin import named_tensors
+
+State = tuple[Tensor, dict[str, Tensor]]
+"""Scores, and the tensors that the subnetwork owns."""
+
+
+class Scores:
+    """m of every unit of `sub` as one vector [units], which starts at 0; `raw` is the largest |∂L/∂gate| seen."""
+
+    def __init__(self, sub: Subnetwork, device: torch.device) -> None:
+        self.sub = sub
+        self.sizes = [site.units for site in sub.sites]
+        self.flat = torch.zeros(sum(self.sizes), device=device, dtype=torch.float32, requires_grad=True)
+        self.raw = torch.zeros_like(self.flat, requires_grad=False)
+
+    def pieces(self, vector: Tensor) -> Iterator[tuple[Site, Gate, Tensor]]:
+        """`vector` [units] cut up by site."""
+        gates = (cast(Gate, gate) for gate in self.sub.gates)
+        return zip(self.sub.sites, gates, vector.split(self.sizes), strict=True)
+
+    def hold(self, tau: Tensor) -> Tensor:
+        """Put gate values with a gradient into the network, and return them as one vector."""
+        values = straight_through(self.flat, tau)
+        values.retain_grad()
+        for _, gate, piece in self.pieces(values):
+            gate.live = piece
+        return values
+
+    def release(self) -> None:
+        for _, gate, _ in self.pieces(self.flat):
+            gate.live = None
+
+    @torch.no_grad()
+    def set_mask(self, scores: Tensor | None = None) -> None:
+        """Write `scores`, or the present ones, and their mask into the subnetwork."""
+        self.release()
+        for _, gate, piece in self.pieces(self.flat if scores is None else scores):
+            gate.scores.copy_(piece)
+            gate.mask.copy_(piece >= 0)
+
+    def note_gradient(self, values: Tensor) -> None:
+        assert values.grad is not None
+        torch.maximum(self.raw, values.grad.abs(), out=self.raw)
+
+    def untouched(self) -> list[str]:
+        """The sites that no gradient has reached: a part of the model under no_grad, or units that are all dead."""
+        return [site.name for site, _, piece in self.pieces(self.raw) if not piece.any()]
+
+    def state(self) -> State:
+        """A copy of the scores and of what the subnetwork owns."""
+        everything = named_tensors(self.sub.network)
+        return self.flat.detach().clone(), {name: everything[name].detach().clone() for name in self.sub.owned}
+
+    @torch.no_grad()
+    def restore(self, state: State) -> None:
+        self.flat.copy_(state[0])
+        everything = named_tensors(self.sub.network)
+        for name, tensor in state[1].items():
+            everything[name].copy_(tensor)
+
+    @torch.no_grad()
+    def keep_open(self, velocity: Tensor) -> None:
+        """No site closes wholly: its best unit is held at 0, which is open, and loses the push behind it.
+
+        Departure from the paper: a wholly closed site passes no gradient, so the scores before it would be stuck.
+        """
+        for (_, _, piece), speed in zip(self.pieces(self.flat), velocity.split(self.sizes), strict=True):
+            top = piece.argmax()
+            closing = piece[top] < 0
+            piece[top] = piece[top].clamp_min(0)
+            speed[top] = torch.where(closing, speed[top].clamp_max(0), speed[top])
+
+    @torch.no_grad()
+    def cuts(self, example: Any) -> list[str]:
+        """The sites that everything passes: with one of them closed, all inputs give the same bottleneck.
+
+        Inside a residual branch a closed site is no collapse, since the stream goes on beside it.
+        """
+        found = []
+        with self.sub.features() as caught:
+            for site, gate, piece in self.pieces(self.flat.detach()):
+                gate.live = torch.zeros_like(piece)
+                call(self.sub, example)
+                gate.live = None
+                if torch.allclose(caught[0], caught[0][:1].expand_as(caught[0])):
+                    found.append(site.name)
+        return found
+
+    def closed(self, sites: list[str]) -> list[str]:
+        """Which of `sites` have no open gate left."""
+        pieces = self.pieces(self.flat.detach())
+        return [site.name for site, _, piece in pieces if site.name in sites and not (piece >= 0).any()]
