@@ -207,3 +207,40 @@ def test_a_batch_of_one_is_refused() -> None:
     sub, x = made("MLP")
     with pytest.raises(BadInput, match="batch of 1"):
         sub.shrink(x[:1])
+
+
+class Flattening(nn.Module):
+    """Filters that reach a linear layer through a view: each owns a run of features; the size is fixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.hidden, self.fc = nn.Conv2d(3, 6, 3), nn.Linear(6 * 49, 20), nn.Linear(20, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(self.conv(x).relu(), 2)
+        return self.fc(self.hidden(x.view(x.size(0), -1)).relu())
+
+
+def test_a_picture_flattened_by_a_view() -> None:
+    torch.manual_seed(0)
+    model, x = Flattening().eval(), torch.randn(4, 3, 16, 16)
+    masks = {"hidden:in": torch.tensor([True, False, True, False, False, True]), "fc:in": torch.arange(20) % 4 > 0}
+    small = subnetwork(model, masks, example=x).shrink(x)
+    assert max(small.shrink_report.differences.values()) <= TOLERANCE  # type: ignore[union-attr]
+    # three filters, fifteen hidden units
+    assert sum(p.numel() for p in small.parameters()) == 3 * 28 + (3 * 49 + 1) * 15 + (15 + 1) * 3
+
+
+def test_a_buffer_that_counts_is_refused_by_name() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return self.body(x)
+
+    with pytest.raises(BadInput, match="^calls: the forward pass updates this buffer"):
+        subnetwork(Counting(), {"body.1": torch.arange(6) > 2}).shrink(torch.randn(3, 4))

@@ -75,22 +75,33 @@ class _Positional(nn.Module):
         return self.sub(*inputs) if self.keys is None else self.sub(**dict(zip(self.keys, inputs, strict=True)))
 
 
-def _exported(sub: Subnetwork, example: Any) -> ExportedProgram:
+def _exported(sub: Subnetwork, example: Any, free_size: bool = True) -> ExportedProgram:
     keys = tuple(example) if isinstance(example, Mapping) else None
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
-    sizes = not any(_ATTENTION.search(type(module).__name__) for module in sub.modules())
+    sizes = free_size and not any(_ATTENTION.search(type(module).__name__) for module in sub.modules())
     shapes = {"inputs": tuple(_free(value, sizes) for value in inputs)}
     try:
         with quiet_export():
             # an empty table decomposes nothing, but turns in-place operations into functional ones
             program = torch.export.export(_Positional(sub, keys), inputs, dynamic_shapes=shapes)
-            return cast(ExportedProgram, program.run_decompositions({}))
+            program = cast(ExportedProgram, program.run_decompositions({}))
     except Exception as error:
         raise BadInput(
             f"{type(sub.network).__name__} can't be captured by torch.export ({type(error).__name__}: "
             f"{str(error).strip().splitlines()[0] if str(error) else 'no message'}); "
             "its forward must not branch on values, and the example needs a batch of at least two"
         ) from error
+    if moved := sorted(program.graph_signature.buffers_to_mutate.values()):
+        name = moved[0].removeprefix("sub.network.")
+        raise BadInput(f"{name}: the forward pass updates this buffer, which a shrunk network can't; take that out")
+    # a flattened picture has as many features as its size says: then the size is not free after all
+    return _exported(sub, example, free_size=False) if sizes and _size_in_features(program.graph) else program
+
+
+def _size_in_features(graph: fx.Graph) -> bool:
+    values = (node.meta.get("val") for node in graph.nodes)
+    rows = (v for v in values if isinstance(v, Tensor) and v.dim() == 2 and v.is_floating_point())
+    return any(isinstance(v.shape[1], torch.SymInt) for v in rows)
 
 
 def _free(value: Any, sizes: bool) -> Any:
