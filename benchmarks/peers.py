@@ -30,7 +30,11 @@ from bise.models.vision import torchvision
 from bise.placement import place
 from bise.shrink.verify import difference
 
-MODELS = ("SimpleConvNet", "MLP", "vgg11_bn", "resnet18", "resnet50", "mobilenet_v2", "shufflenet_v2_x1_0", "vit_b_16")
+MODELS = (
+    *("SimpleConvNet", "MLP", "vgg11_bn", "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small"),
+    *("efficientnet_b0", "regnet_y_400mf", "shufflenet_v2_x1_0", "convnext_tiny", "vit_b_16"),
+    *("timm resnet18", "timm vit_tiny_patch16_224"),
+)
 SHARES = (0.1, 0.5, 0.9)
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
 LEAVES = (nn.Conv2d, nn.BatchNorm2d, nn.Linear)
