@@ -25,27 +25,23 @@ from torch import Tensor, nn
 from bise.files import read_json, write_json
 from bise.gates import Subnetwork
 from bise.measure.size import parameters
+from bise.models.outputs import call
 from bise.models.reference import REFERENCES, as_if_trained
 from bise.models.vision import torchvision
 from bise.placement import place
-from bise.shrink.verify import difference
+from bise.shrink.verify import as_float64, difference
 
-MODELS = (
-    *("SimpleConvNet", "MLP", "vgg11_bn", "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small"),
-    *("efficientnet_b0", "regnet_y_400mf", "shufflenet_v2_x1_0", "convnext_tiny", "vit_b_16"),
-    *("timm resnet18", "timm vit_tiny_patch16_224"),
-)
 SHARES = (0.1, 0.5, 0.9)
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
 LEAVES = (nn.Conv2d, nn.BatchNorm2d, nn.Linear)
 
 
-def makers(model: nn.Module, sub: Subnetwork, x: Tensor) -> dict[str, list[str]]:
+def makers(model: nn.Module, sub: Subnetwork, x: Any) -> dict[str, list[str]]:
     """{site: the layer that makes its channels, and the BatchNorm behind it}, by the order of calls."""
     order: list[str] = []
     hooks = [m.register_forward_pre_hook(lambda *_, path=path: order.append(path)) for path, m in model.named_modules()]
     with torch.no_grad():
-        model(x)
+        call(model, x)
     for hook in hooks:
         hook.remove()
     modules, found = dict(model.named_modules()), {}
@@ -70,9 +66,9 @@ def zeroed(model: nn.Module, layers: dict[str, list[str]], masks: dict[str, Tens
     return out
 
 
-def expressible(model: nn.Module, sub: Subnetwork, layers: dict[str, list[str]], x: Tensor) -> list[str]:
+def expressible(model: nn.Module, sub: Subnetwork, layers: dict[str, list[str]], x: Any) -> list[str]:
     """Sites where zero weights compute what a closed gate does."""
-    wide, inputs, found = copy.deepcopy(sub).double(), x.double(), []
+    wide, inputs, found = copy.deepcopy(sub).double(), as_float64(x), []
     for number, site in enumerate(sub.sites):
         if site.name not in layers:
             continue
@@ -85,14 +81,15 @@ def expressible(model: nn.Module, sub: Subnetwork, layers: dict[str, list[str]],
     return found
 
 
-def by_simplify(model: nn.Module, layers: dict[str, list[str]], masks: dict[str, Tensor], x: Tensor) -> nn.Module:
+def by_simplify(model: nn.Module, layers: dict[str, list[str]], masks: dict[str, Tensor], x: Any) -> nn.Module:
     torchvision()  # simplify imports it
     import simplify
 
-    return simplify.simplify(zeroed(model, layers, masks).eval(), torch.zeros_like(x[:1]), fuse_bn=True)
+    one = {k: torch.zeros_like(v[:1]) for k, v in x.items()} if isinstance(x, dict) else torch.zeros_like(x[:1])
+    return simplify.simplify(zeroed(model, layers, masks).eval(), one, fuse_bn=True)
 
 
-def by_torch_pruning(model: nn.Module, layers: dict[str, list[str]], masks: dict[str, Tensor], x: Tensor) -> nn.Module:
+def by_torch_pruning(model: nn.Module, layers: dict[str, list[str]], masks: dict[str, Tensor], x: Any) -> nn.Module:
     import torch_pruning
 
     small = copy.deepcopy(model)
@@ -107,7 +104,7 @@ def by_torch_pruning(model: nn.Module, layers: dict[str, list[str]], masks: dict
     return small
 
 
-def judged(masked: nn.Module, make: Callable[[], nn.Module], x: Tensor, bound: float) -> dict[str, Any]:
+def judged(masked: nn.Module, make: Callable[[], nn.Module], x: Any, bound: float) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -141,13 +138,13 @@ def row(name: str) -> dict[str, Any]:
             "bise": ours(sub, x),
             "torch-simplify": judged(sub, lambda m=masks: by_simplify(model, layers, m, x), x, 1e-4),
             "torch-pruning": judged(
-                masked, lambda m=masks, w=wide: by_torch_pruning(w, layers, m, x.double()), x.double(), 1e-10
+                masked, lambda m=masks, w=wide: by_torch_pruning(w, layers, m, as_float64(x)), as_float64(x), 1e-10
             ),
         }
     return out
 
 
-def ours(sub: Subnetwork, x: Tensor) -> dict[str, Any]:
+def ours(sub: Subnetwork, x: Any) -> dict[str, Any]:
     small = sub.shrink(x)
     gap = max(small.shrink_report.differences.values())
     folded = sub.shrink(x, fold_batchnorm=True)
@@ -194,7 +191,7 @@ def kept_more(cases: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=list(MODELS))
+    parser.add_argument("--only", nargs="*", default=list(REFERENCES))
     rows: dict[str, Any] = read_json(RESULTS)["models"] if RESULTS.exists() else {}
     for name in parser.parse_args().only:
         rows[name] = row(name)
