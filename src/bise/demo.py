@@ -47,6 +47,7 @@ def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progres
     """Train, audit, extract, finetune, finetune the dense control, audit again, shrink; returns the summary."""
     started = time.perf_counter()
     vanilla_config = TrainConfig(epochs=6, lr=0.05, schedule="cosine", seed=seed)
+    # ρ, widths, epochs, γ and υ were chosen by the gain on seeds 0 to 2, test set included: a show-piece, no estimate
     extract_config = ExtractConfig(upsilon=5, gamma=0.3, seed=seed)
     tune_config = TrainConfig.finetuning(epochs=8, lr=0.01, schedule="cosine", seed=seed)
     data = coloured_digits(rho=rho, seed=seed)
