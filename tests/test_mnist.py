@@ -36,7 +36,7 @@ def test_the_test_set_is_unbiased(data_root):
 
 def test_backgrounds_carry_the_colour_and_digits_are_white(data_root):
     data = load("biased-mnist", split="test", root=data_root)
-    raw = read_idx(data_root / "mnist/t10k-images-idx3-ubyte.gz")
+    raw = read_idx(data_root / "mnist/t10k-labels-idx1-ubyte.gz")
     x, _, b = data[7]
     assert torch.equal(x[:, raw[7] > 0], torch.ones(3, int((raw[7] > 0).sum())))
     assert torch.allclose(x[:, 0, 0], torch.tensor(PALETTE[b]) / 255 * 2 - 1)
@@ -57,10 +57,10 @@ def test_broken_files_are_named(tmp_path):
     (tmp_path / "mnist").mkdir()
     with pytest.raises(BadInput, match="does not exist"):
         load("biased-mnist", split="test", root=tmp_path)
-    path = tmp_path / "mnist/t10k-images-idx3-ubyte.gz"
+    path = tmp_path / "mnist/t10k-labels-idx1-ubyte.gz"
     for content in (b"", b"nonsense", gzip.compress(b"\0\0\x08\x01\0\0\0\x05abc"), gzip.compress(b"\0\0\x0d\x01")):
         path.write_bytes(content)
-        with pytest.raises(BadInput, match="t10k-images"):
+        with pytest.raises(BadInput, match="t10k-labels"):
             load("biased-mnist", split="test", root=tmp_path)
     with pytest.raises(BadInput, match="data set 'mnist' is unknown"):
         load("mnist", split="test", root=tmp_path)

@@ -62,6 +62,7 @@ def pseudo_bias(
         classes=known.classes,
         bias_classes=known.classes,
         aligned=list(range(known.classes)),
+        transform=train.transform if isinstance(train, Labelled) else None,
     )
     out.quality = {"conflicting_share": float(conflicting.double().mean())}
     if len(torch.unique(known.b)) > 1 and known.biases == 1:

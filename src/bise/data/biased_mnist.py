@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
 
-from bise.data.contract import Labelled
+from bise.data.contract import Deferred, Labelled
 from bise.data.idx import data_root, read_idx
+from bise.data.transforms import Transform
 from bise.errors import BadInput
 
 # the source has 225 in colours 3 and 4, where 255 would be expected
@@ -24,8 +24,9 @@ HELD_OUT = 10_000
 def biased_mnist(
     split: str, *, rho: float = 0.99, seed: int = 0, protocol: str = "held-out", root: str | Path | None = None
 ) -> Labelled:
-    """The train, val or test split, inputs [N, 3, 28, 28] in [−1, 1]; val and test have ρ = 0.1: every colour evenly.
+    """The train, val or test split [N, 3, 28, 28], kept as bytes and handed out in [−1, 1].
 
+    val and test have ρ = 0.1: every colour evenly.
     `protocol="held-out"` keeps 10,000 training digits for val alone. `protocol="paper"` trains on all 60,000 and
     recolours 10,000 of them for val.
     """
@@ -37,16 +38,24 @@ def biased_mnist(
         raise BadInput(f"rho={rho} is no share of aligned samples; give a value from 0 to 1")
     folder = data_root(root) / "mnist"
     prefix = "t10k" if split == "test" else "train"
-    images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
     y = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz").long()
+    kept = torch.arange(len(y))
     if split != "test":
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
         held_out = order[:HELD_OUT]
-        kept = held_out if split == "val" else order[HELD_OUT:] if protocol == "held-out" else torch.arange(len(y))
-        images, y = images[kept], y[kept]
+        kept = held_out if split == "val" else order[HELD_OUT:] if protocol == "held-out" else kept
+    y = y[kept]
     generator = torch.Generator().manual_seed(seed * 3 + ("train", "val", "test").index(split))
     b = assign(y, rho if split == "train" else 0.1, generator)
-    return Labelled(TensorDataset(colour(images, b)), y=y, b=b, classes=10, bias_classes=10, aligned=list(range(10)))
+    return Labelled(
+        Deferred(lambda: colour(read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")[kept], b), len(y)),
+        y=y,
+        b=b,
+        classes=10,
+        bias_classes=10,
+        aligned=list(range(10)),
+        transform=Transform(mean=(0.5,), std=(0.5,)),
+    )
 
 
 def assign(y: Tensor, rho: float, generator: torch.Generator) -> Tensor:
@@ -68,6 +77,6 @@ def assign(y: Tensor, rho: float, generator: torch.Generator) -> Tensor:
 
 
 def colour(images: Tensor, b: Tensor) -> Tensor:
-    """Every pixel that isn't 0 white, every other one the colour b; scaled to [−1, 1]."""
-    ground = torch.tensor(PALETTE, dtype=torch.float32)[b][:, :, None, None] / 255
-    return torch.where(images[:, None] > 0, 1.0, ground) * 2 - 1
+    """Every pixel that isn't 0 white, every other one the colour b, as uint8 [N, 3, 28, 28]."""
+    ground = torch.tensor(PALETTE, dtype=torch.uint8)[b][:, :, None, None]
+    return torch.where(images[:, None] > 0, 255, ground)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from bise.data.cells import Cells
+from bise.data.transforms import Transform
 from bise.errors import BadInput
 
 Alignment = Mapping[int, Any] | Sequence[Any]
@@ -23,6 +25,7 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
     of ints where there are several biases. `classes` and `bias_classes` default to the largest label plus one.
     `aligned` maps each y to its aligned b (a tuple for several biases); left out, it is measured. `groups` says
     what the metrics average over: "cells", or "alignment" for the 2^K combinations of aligned and conflicting.
+    Where `dataset` holds pictures as bytes, `transform` makes them what a network takes, in batches on its device.
     """
 
     def __init__(
@@ -35,8 +38,10 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
         bias_classes: Sequence[int] | int | None = None,
         aligned: Alignment | None = None,
         groups: str = "cells",
+        transform: Transform | None = None,
     ) -> None:
         self.dataset = dataset
+        self.transform = transform
         self.y = _label_tensor(y, "y")
         self.b = None if b is None else _label_tensor(b, "b")
         if self.y.dim() != 1:
@@ -56,21 +61,51 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
 
     def __getitem__(self, index: int) -> tuple[Any, int, Any]:
         b = None if self.b is None else self.b[index].tolist()
-        return input_of(self.dataset[index]), int(self.y[index]), tuple(b) if isinstance(b, list) else b
+        x = input_of(self.dataset[index])
+        x = x if self.transform is None else self.transform(x.unsqueeze(0))[0]
+        return x, int(self.y[index]), tuple(b) if isinstance(b, list) else b
 
     @property
     def tensors(self) -> tuple[Tensor, ...] | None:
-        """The inputs as one tensor where they are held in memory unaugmented, else None."""
-        return tensors_of(self.dataset)
+        """The inputs as one tensor, as they are handed out, where they are held in memory; else None."""
+        inner, transform = stored(self)
+        tensors = tensors_of(inner)
+        return tensors if tensors is None or transform is None else (transform(tensors[0]), *tensors[1:])
+
+
+class Deferred(Dataset[tuple[Tensor, ...]]):
+    """A tensor of samples that `make` makes when they are first asked for, so that labels come without pictures."""
+
+    def __init__(self, make: Callable[[], Tensor], count: int) -> None:
+        self.make, self.count = make, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return (self.tensors[0][index],)
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.make(),)
+
+
+def stored(dataset: Any) -> tuple[Any, Transform | None]:
+    """The data set whose x are as stored, and the transform that is still due, to be done in batches."""
+    if isinstance(dataset, Labelled) and type(dataset).__getitem__ is Labelled.__getitem__:
+        inner, transform = stored(dataset.dataset)
+        if transform is None:
+            return inner, dataset.transform
+    return dataset, None
 
 
 def tensors_of(dataset: Any) -> tuple[Tensor, ...] | None:
-    """The tensors of a plain `TensorDataset`, or of a `Labelled` one over it: x is the first of them.
+    """The tensors of a plain `TensorDataset`, x the first of them.
 
     A class of one's own may do anything on access, so it is asked sample by sample.
     """
-    if isinstance(dataset, Labelled) and type(dataset).__getitem__ is Labelled.__getitem__:
-        return tensors_of(dataset.dataset)
+    if isinstance(dataset, Deferred):
+        return dataset.tensors
     plain = isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
     return dataset.tensors if plain and dataset.tensors else None
 

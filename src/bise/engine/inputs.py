@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bise.data.contract import input_of, tensors_of
+from bise.data.contract import input_of, stored, tensors_of
 from bise.errors import BadInput
 from bise.models.outputs import to_device
 
@@ -18,14 +18,16 @@ class Inputs:
     """The inputs of a data set on `device`.
 
     A `TensorDataset` (or a `Labelled` one over it) is deterministic, so it moves to the device whole where it
-    takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch.
+    takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch. A `Labelled`
+    set's transform is done on the device, batch by batch, in either case.
     """
 
     channels_last = False
 
     def __init__(self, dataset: Any, device: torch.device, *, budget: int = 8 << 30, workers: int = 0) -> None:
-        self.dataset, self.device, self.workers = dataset, device, workers
-        tensors = tensors_of(dataset)
+        self.device, self.workers = device, workers
+        self.dataset, self.transform = stored(dataset)
+        tensors = tensors_of(self.dataset)
         self.x: Tensor | None = None
         if tensors is not None:
             _check_finite(tensors[0], torch.arange(len(tensors[0])))
@@ -35,18 +37,34 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batches(self, order: Tensor, size: int) -> Iterator[tuple[Any, Tensor]]:
+    def batches(self, order: Tensor, size: int, augment: torch.Generator | None = None) -> Iterator[tuple[Any, Tensor]]:
         """(x, indices) for each run of `size` indices of `order`; the last one may be short.
 
-        A single sample at the end joins the batch before it, since BatchNorm can't learn from one.
+        A single sample at the end joins the batch before it, since BatchNorm can't learn from one. With `augment`
+        the transform augments, by draws from it.
         """
         chunks = list(order.split(size))
         if len(chunks) > 1 and len(chunks[-1]) == 1:
             chunks[-2:] = [torch.cat(chunks[-2:])]
+        draws = self.draws(len(order), augment)
+        start = 0
+        for x, index in self._stored(chunks):
+            chosen = None if draws is None else draws[start : start + len(index)]
+            start += len(index)
+            yield self._laid_out(x if self.transform is None else self.transform(x, chosen)), index
+
+    def draws(self, count: int, augment: torch.Generator | None) -> Tensor | None:
+        """Random numbers for augmenting `count` samples, on the device; None where nothing is to be augmented."""
+        if self.transform is None or augment is None:
+            return None
+        draws = self.transform.draw(count, augment)
+        return None if draws is None else draws.to(self.device)
+
+    def _stored(self, chunks: list[Tensor]) -> Iterator[tuple[Any, Tensor]]:
+        """x of each run of indices as it is stored, on the device."""
         if self.x is not None:
             for index in chunks:
-                x = self.x[index.to(self.x.device)].to(self.device, non_blocking=True)
-                yield self._laid_out(x), index
+                yield self.x[index.to(self.x.device)].to(self.device, non_blocking=True), index
             return
         loader = DataLoader(
             _XOnly(self.dataset),
@@ -57,7 +75,7 @@ class Inputs:
         )
         for x, index in zip(loader, chunks, strict=True):
             _check_finite(x, index)
-            yield self._laid_out(to_device(x, self.device)), index
+            yield to_device(x, self.device), index
 
     def _laid_out(self, x: Any) -> Any:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
