@@ -36,7 +36,7 @@ def test_the_test_set_is_unbiased(data_root):
 
 def test_backgrounds_carry_the_colour_and_digits_are_white(data_root):
     data = load("biased-mnist", split="test", root=data_root)
-    raw = read_idx(data_root / "mnist/t10k-labels-idx1-ubyte.gz")
+    raw = read_idx(data_root / "mnist/t10k-images-idx3-ubyte.gz")
     x, _, b = data[7]
     assert torch.equal(x[:, raw[7] > 0], torch.ones(3, int((raw[7] > 0).sum())))
     assert torch.allclose(x[:, 0, 0], torch.tensor(PALETTE[b]) / 255 * 2 - 1)

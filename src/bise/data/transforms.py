@@ -39,7 +39,7 @@ class Transform:
         if draws is not None:
             x = self._augmented(x, draws.to(x.device))
         mean, std = (torch.tensor(v, device=x.device).view(1, -1, 1, 1) for v in (self.mean, self.std))
-        return x.float().div_(255).sub_(mean).div_(std)
+        return x.to(torch.float32, copy=True).div_(255).sub_(mean).div_(std)
 
     def _augmented(self, x: Tensor, draws: Tensor) -> Tensor:
         """Each picture cropped and mirrored by its own three numbers: top, left, mirror."""
