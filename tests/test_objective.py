@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+import bise
 from bise import BadInput
-from bise.bias_head import BiasHeads
+from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Cells, load
 from bise.data.sampling import sample_weights
-from bise.gates import slope, straight_through
-from bise.objective import information, joint_table, weighted_cross_entropy
+from bise.gates import slope
+from bise.objective import information, information_gradient, joint_table, weighted_cross_entropy
+from bise.scores import Scores
 
 
 def mi(p, b, include=None):
@@ -91,14 +93,21 @@ def heads(width=5, sizes=(3, 2)):
     )
 
 
-def test_no_gradient_of_the_mi_reaches_the_head_and_one_reaches_z():
-    head = heads()
-    head.parameters.requires_grad_()
-    z = torch.randn(8, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    b = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
-    mi(head.logits(z)[0].softmax(1), b).backward()
-    assert head.parameters.grad is None
-    assert z.grad.abs().sum() > 0
+@given(
+    seed=st.integers(0, 10_000), size=st.integers(2, 6), samples=st.integers(1, 30), sharp=st.sampled_from([0.1, 1, 30])
+)
+@settings(max_examples=150, deadline=None)
+def test_the_gradient_of_the_information_is_autograds(seed, size, samples, sharp):
+    generator = torch.Generator().manual_seed(seed)
+    logits = (sharp * torch.randn(samples, size, generator=generator, dtype=torch.float64)).requires_grad_()
+    b = torch.randint(-1, size, (samples,), generator=generator)  # −1: not known
+    include = (torch.rand(samples, generator=generator) < 0.7) & (b >= 0)
+    p = logits.float().softmax(1)
+    table, count = joint_table(p, b, include)
+    (expected,) = torch.autograd.grad(information(table, count), logits)
+    with torch.no_grad():
+        found = information_gradient(p, b, include, table, count)
+    assert torch.allclose(found.double(), expected, atol=1e-5)
 
 
 def test_head_steps_are_torchs_sgd():
@@ -116,8 +125,21 @@ def test_head_steps_are_torchs_sgd():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        assert float(head.step(z, b)) == pytest.approx(loss.item(), rel=1e-5)
+        features = with_one(z)
+        assert float(cross_entropy(head.probabilities(features), b)) == pytest.approx(loss.item(), rel=1e-5)
+        head.step(features, b)
     assert torch.allclose(head.parameters, weight, atol=1e-6)
+
+
+def test_samples_whose_bias_is_not_known_do_not_move_the_head():
+    generator = torch.Generator().manual_seed(4)
+    z = with_one(torch.randn(6, 5, generator=generator))
+    b = torch.tensor([[0, 1], [2, 0], [1, 1], [0, 0], [2, 1], [1, 0]])
+    some, all_known = heads(), heads()
+    unknown = torch.cat([b, torch.full((3, 2), -1)])
+    some.step(torch.cat([z, with_one(torch.randn(3, 5, generator=generator))]), unknown)
+    all_known.step(z, b)
+    assert torch.allclose(some.parameters, all_known.parameters, atol=1e-7)
 
 
 def test_reweighted_and_balanced_cross_entropy_agree_in_expectation():
@@ -212,15 +234,19 @@ def test_the_gates_gradient_by_hand():
     # ĥ = h · 1{m ≥ 0}, L = Σ c ĥ: ∂L/∂m_i = σ'(m_i/τ)/τ · Σ_n h_ni c_ni
     h = torch.tensor([[1.0, 2.0, -3.0], [0.5, -1.0, 4.0]])
     c = torch.tensor([[2.0, 1.0, 1.0], [4.0, 3.0, -0.5]])
+    sub = bise.subnetwork(torch.nn.Sequential(torch.nn.Identity()), {"0": [True] * 3}, example=h)
     for tau in (1.0, 0.5, 0.125):
-        m = torch.tensor([0.0, 0.25, -0.5], requires_grad=True)
-        values = straight_through(m, torch.tensor(tau))
+        scores = Scores(sub, torch.device("cpu"))
+        scores.flat.copy_(torch.tensor([0.0, 0.25, -0.5]))
+        values = scores.hold()
         assert values.tolist() == [1, 1, 0]
-        (h * values * c).sum().backward()
+        (gradient,) = torch.autograd.grad((sub(h) * c).sum(), values)
+        before = scores.flat.clone()
+        scores.step(gradient, torch.tensor(tau), lr=1.0, momentum=0.0, weight_decay=0.0)
         raw = [1 * 2 + 0.5 * 4, 2 * 1 - 1 * 3, -3 * 1 - 4 * 0.5]
         for i, score in enumerate([0.0, 0.25, -0.5]):
             sigma = 1 / (1 + math.exp(-score / tau))
-            assert float(m.grad[i]) == pytest.approx(raw[i] * sigma * (1 - sigma) / tau, rel=1e-5)
+            assert float((before - scores.flat)[i]) == pytest.approx(raw[i] * sigma * (1 - sigma) / tau, rel=1e-5)
 
 
 def test_the_slope_far_out_is_zero_and_finite():

@@ -12,10 +12,11 @@ from bise.objective import one_hot
 
 
 class BiasHeads:
-    """The heads of all biases as one matrix [Σ|B_k|, d], with SGD written out: a step is a handful of small products.
+    """The heads of all biases as one matrix [Σ|B_k|, d + 1], with SGD written out: a step is a few small products.
 
     Softmax regression has the closed-form gradient (p − onehot(b))ᵀ z / N, so no graph is needed, and the same
-    update serves the mask steps and the refinement on cached features.
+    update serves the mask steps and the refinement on cached features. z comes with a last column of ones, `with_one`,
+    for the intercepts.
     """
 
     def __init__(
@@ -37,29 +38,36 @@ class BiasHeads:
         """[Σ|B_k|, d + 1], the last column the intercepts."""
         self.velocity = torch.zeros_like(self.parameters)
 
-    def logits(self, z: Tensor) -> tuple[Tensor, ...]:
-        """One [N, |B_k|] for each bias, with a gradient towards z and none towards the heads."""
-        weight = self.parameters.detach()
-        return F.linear(z.float(), weight[:, :-1], weight[:, -1]).split(self.sizes, 1)
+    def probabilities(self, z: Tensor) -> tuple[Tensor, ...]:
+        """softmax of each head, [N, |B_k|], on z [N, d + 1]."""
+        return tuple(logits.softmax(1) for logits in (z @ self.parameters.T).split(self.sizes, 1))
 
     @torch.no_grad()
-    def step(self, z: Tensor, b: Tensor) -> Tensor:
-        """One SGD step on Σ_k CE(b̂_k, b_k) over detached z [N, d] and b [N, K]; returns that loss before it.
+    def step(self, z: Tensor, b: Tensor, probabilities: tuple[Tensor, ...] | None = None) -> None:
+        """One SGD step on Σ_k CE(b̂_k, b_k) over z [N, d + 1] and b [N, K], at the `probabilities` it has there.
 
         Samples whose b_k is −1 don't count for head k.
         """
-        z = z.detach().float()
-        loss, errors = z.new_zeros(()), []
-        for k, logits in enumerate(self.logits(z)):
-            log_p = logits.log_softmax(1)
-            true = one_hot(b[:, k], logits.shape[1])
-            known = b[:, k] >= 0
-            count = known.sum().clamp_min(1)
-            loss = loss - (log_p * true).sum() / count
-            errors.append((log_p.exp() - true.to(log_p.dtype)) * known.unsqueeze(1) / count)
-        error = torch.cat(errors, 1)
-        gradient = torch.cat([error.T @ z, error.sum(0).unsqueeze(1)], 1)
-        gradient.add_(self.parameters, alpha=self.weight_decay)
-        self.velocity.mul_(self.momentum).add_(gradient)
+        errors = []
+        for k, p in enumerate(probabilities or self.probabilities(z)):
+            known = b[:, k : k + 1] >= 0
+            errors.append((p - one_hot(b[:, k], p.shape[1]).to(p.dtype)) * known / known.sum().clamp_min(1))
+        # a transposed factor takes cuBLAS to a slow kernel
+        error = torch.cat(errors, 1).T.contiguous()
+        self.velocity.addmm_(error, z, beta=self.momentum)
+        self.velocity.add_(self.parameters, alpha=self.weight_decay)
         self.parameters.sub_(self.velocity, alpha=self.lr)
-        return loss
+
+
+def with_one(z: Tensor) -> Tensor:
+    """z [N, d] in fp32, cut off from its graph, with a last column of ones."""
+    return F.pad(z.detach().float(), (0, 1), value=1.0)
+
+
+def cross_entropy(probabilities: tuple[Tensor, ...], b: Tensor) -> Tensor:
+    """Σ_k CE(b̂_k, b_k), over the samples whose b_k is known."""
+    total = probabilities[0].new_zeros(())
+    for k, p in enumerate(probabilities):
+        true = one_hot(b[:, k], p.shape[1])
+        total = total - (p.clamp_min(1e-37).log() * true).sum() / true.sum().clamp_min(1)
+    return total

@@ -140,6 +140,14 @@ class ExtractConfig:
         }
         return cls(**(letter | changes))
 
+    def epoch_steps(self, samples: int) -> int:
+        """Steps of an epoch over so many samples."""
+        return self.steps if self.steps is not None else -(-samples // self.batch_size)
+
+    def total_steps(self, samples: int) -> int:
+        """Steps of the whole schedule over so many samples."""
+        return len(self.temperatures()) * self.upsilon * self.epoch_steps(samples)
+
     def temperatures(self) -> list[float]:
         """τ of each stretch of υ epochs, until it falls below τ_min."""
         taus = [1.0]

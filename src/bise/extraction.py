@@ -6,28 +6,28 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bise.bias_head import BiasHeads
+from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
 from bise.data.sampling import Sampler, sample_weights, strata
+from bise.engine.frozen import frozen_part
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
-from bise.engine.prefix import behind, bytes_each, prefix, skipping
 from bise.engine.steps import Steps
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits, device_of
-from bise.objective import information, joint_table, weighted_cross_entropy
+from bise.objective import information, information_gradient, joint_table, weighted_cross_entropy
 from bise.placement import one_bottleneck, place
 from bise.refinement import Refinement
 from bise.scores import Scores, State
@@ -75,7 +75,13 @@ def extract(
     )
     check_classes(infer(sub, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
     inputs.prefer_channels_last(lambda x: call(sub, x))
-    with _frozen_part(sub, inputs, validation, config, precision) as (inputs, validation):
+    if validation is not None:
+        validation.inputs.channels_last = inputs.channels_last
+    held = [inputs] if validation is None else [inputs, validation.inputs]
+    frozen = config.cache and config.bn == "frozen"
+    draws = config.total_steps(len(cells)) * config.batch_size
+    with frozen_part(sub, held, draws, config.cache_bytes, precision) if frozen else nullcontext(held) as held:
+        inputs, validation = held[0], None if validation is None else validation.on(held[1])
         learner = _Learner(sub, inputs, cells, validation, config, progress, log)
         learner.notes += [f"no gate for {what}" for what in placement.left_out]
         with torch.enable_grad():
@@ -102,32 +108,6 @@ def check_classes(logits: Tensor, cells: Cells) -> None:
             f"y holds the label {highest}, out of range for a model with {logits.shape[1]} classes;"
             " labels are ints from 0"
         )
-
-
-@contextmanager
-def _frozen_part(
-    sub: Subnetwork, inputs: Inputs, validation: Validation | None, config: ExtractConfig, precision: str
-) -> Iterator[tuple[Inputs, Validation | None]]:
-    """While open, the network starts behind the part that no gate can change, on inputs that have passed it already.
-
-    Only where those are drawn more than once or twice, and fit into `cache_bytes`.
-    """
-    draws = len(config.temperatures()) * config.upsilon * (config.steps or -(-len(inputs) // config.batch_size))
-    if not config.cache or config.bn != "frozen" or inputs.x is None or draws * config.batch_size < 2 * len(inputs):
-        yield inputs, validation
-        return
-    modules = prefix(sub, inputs.example())
-    held = [inputs] + ([] if validation is None or validation.inputs.x is None else [validation.inputs])
-    needed = sum(len(i) for i in held) * (bytes_each(sub, modules, inputs.example(), precision) if modules else 0)
-    if not modules or needed > config.cache_bytes:
-        yield inputs, validation
-        return
-    if validation is not None:
-        validation.inputs.channels_last = inputs.channels_last
-        validation = validation.on(behind(sub, modules, validation.inputs, precision))
-    inputs = behind(sub, modules, inputs, precision)
-    with skipping(modules):
-        yield inputs, validation
 
 
 class _Learner:
@@ -168,6 +148,7 @@ class _Learner:
         included = cells.conflicting if config.mi == "conflicting" else cells.b >= 0
         self.included = included.to(self.device)
         """[N, K]: which samples the mutual information is taken over."""
+        self.seconds = {"mask steps": 0.0, "head": 0.0, "evaluation": 0.0}
         self.history: list[dict[str, Any]] = []
         self.notes: list[str] = []
         if cells.unknown:
@@ -176,7 +157,8 @@ class _Learner:
                 " cross-entropy, and not for the bias head or the mutual information"
             )
         self.best: tuple[float, int, State] | None = None
-        self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
+        with autocast(self.precision, self.device):
+            self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
 
     # the loop
@@ -187,7 +169,13 @@ class _Learner:
         taus = c.temperatures()
         total = len(taus) * c.upsilon
         for count in {min(n, len(self.cells)) for n in (3, 4)}:  # a sequence-first layer can't fit both
-            z = infer(self.sub, self.inputs, index=torch.arange(count), features=self.sub.bottleneck).z
+            z = infer(
+                self.sub,
+                self.inputs,
+                index=torch.arange(count),
+                features=self.sub.bottleneck,
+                precision=self.precision,
+            ).z
         assert z is not None
         self.heads = BiasHeads(
             z.shape[1],
@@ -206,7 +194,8 @@ class _Learner:
             self.tau.fill_(tau)
             if c.mi != "none" and c.head_epochs:
                 self.scores.set_mask()
-                self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
+                with self._clock("head"):
+                    self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
             for _ in range(c.upsilon):
                 epoch += 1
                 row = self._epoch(epoch, tau)
@@ -217,8 +206,8 @@ class _Learner:
                     return self._result(epoch - 1)
                 alive = self.scores.state()
                 self._finish_epoch(epoch, row)
-                left = [(self._steps() * (phase * c.upsilon + c.upsilon - epoch), tau)]
-                left += [(self._steps() * c.upsilon, later) for later in taus[phase + 1 :]]
+                left = [(self.config.epoch_steps(len(self.cells)) * (phase * c.upsilon + c.upsilon - epoch), tau)]
+                left += [(self.config.epoch_steps(len(self.cells)) * c.upsilon, later) for later in taus[phase + 1 :]]
                 if c.early_stop and c.bn == "frozen" and epoch < total and self._settle(left, epoch):
                     if self.progress is not None:
                         self.progress("extracting", total, total)
@@ -235,7 +224,7 @@ class _Learner:
             for module in self.sub.network.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.train()
-        with self.sub.features() as self.caught:
+        with self._clock("mask steps"), self.sub.features() as self.caught:
             figures = self.steps.run(order)
         self.scores.release()
         means = figures.mean(0).tolist()
@@ -272,22 +261,29 @@ class _Learner:
         with autocast(self.precision, self.device):
             logits = class_logits(call(self.sub, x))
         ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
-        z = self.caught[0]
-        mi = self._information(z, index)
-        loss = ce + c.gamma * mi
+        z, b = self.caught[0], self.b[index]
+        if not (ce.requires_grad or z.requires_grad):
+            raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
+        features = with_one(z)
+        probabilities = self.heads.probabilities(features)
+        mi, towards_z = self._information(probabilities, b, index)
+        outputs, towards = [ce], [torch.ones_like(ce)]
+        if z.requires_grad:  # γ·I joins the graph at z, by its closed-form gradient
+            outputs, towards = [ce, z], [*towards, (c.gamma * towards_z).to(z.dtype)]
         wanted = [values, *self.learned]
-        gradient, *others = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None]
+        gradient, *others = torch.autograd.grad(outputs, wanted, towards, allow_unused=True)
         if gradient is None:
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
         self.scores.step(gradient, self.tau, **self.rates)
         if self.batch_norm is not None:
-            for parameter, towards in zip(self.learned, others, strict=True):
-                parameter.grad = towards
+            for parameter, found in zip(self.learned, others, strict=True):
+                parameter.grad = found
             self.batch_norm.step()
         if c.collapse == "prevent":
             self.scores.keep_open()
-        head = self.heads.step(z, self.b[index])
-        return torch.stack([loss.detach(), ce.detach(), mi.detach(), head])
+        self.heads.step(features, b, probabilities)
+        ce = ce.detach()
+        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, b)])
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""
@@ -299,16 +295,18 @@ class _Learner:
             for state in self.batch_norm.state.values():
                 yield from (value for value in state.values() if isinstance(value, Tensor))
 
-    def _information(self, z: Tensor, index: Tensor) -> Tensor:
-        """The mean over biases of I(b̂, b), over the conflicting samples or the whole batch."""
+    def _information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over biases of I(b̂, b), and its gradient towards z [N, d]; 0 where it isn't wanted."""
+        weight = self.heads.parameters[:, :-1]
         if self.config.mi == "none":
-            return torch.zeros((), device=self.device)
-        b, include = self.b[index], self.included[index]
-        terms = [
-            information(*joint_table(logits.softmax(1), b[:, k], include[:, k]))
-            for k, logits in enumerate(self.heads.logits(z))
-        ]
-        return torch.stack(terms).mean()
+            return weight.new_zeros(()), weight.new_zeros(len(b), weight.shape[1])
+        include = self.included[index]
+        values, towards = [], []
+        for k, p in enumerate(probabilities):
+            table, count = joint_table(p, b[:, k], include[:, k])
+            values.append(information(table, count))
+            towards.append(information_gradient(p, b[:, k], include[:, k], table, count))
+        return torch.stack(values).mean(), torch.cat(towards, 1) @ weight / len(values)
 
     # ends of epochs and of the run
 
@@ -317,7 +315,8 @@ class _Learner:
         if self.validation is not None:
             self.scores.set_mask()
             if not self.history or row["flips"] or self.config.bn != "frozen":
-                self.judged = self.validation(self.sub, self.progress)
+                with self._clock("evaluation"):
+                    self.judged = self.validation(self.sub, self.progress)
             row["val"] = self.judged
             value = self.judged[self.config.selection]
             if self.best is None or value > self.best[0]:
@@ -325,10 +324,6 @@ class _Learner:
         self.history.append(row)
         if self.log is not None:
             self.log(row)
-
-    def _steps(self) -> int:
-        c = self.config
-        return c.steps if c.steps is not None else -(-len(self.cells) // c.batch_size)
 
     def _settle(self, left: list[tuple[int, float]], epoch: int) -> bool:
         """Whether no gate can flip in the steps that are left; if so, let the scores coast to the schedule's end."""
@@ -373,8 +368,18 @@ class _Learner:
             "stopped": self.stopped,
             "notes": self.notes,
             "history": self.history,
+            "phases": self.seconds,
         }
         return self.sub
+
+    @contextmanager
+    def _clock(self, phase: str) -> Iterator[None]:
+        """Add the seconds while open to a phase of the run; a GPU is waited for, once a phase."""
+        start = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds[phase] += time.perf_counter() - start
 
 
 def _batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:

@@ -19,29 +19,39 @@ from bise.placement import Site, place
 from bise.twin import fingerprint, named_tensors, own, twin
 
 
-class _StraightThrough(torch.autograd.Function):
-    """Equation 2: forward 1{σ(m/τ) ≥ 0.5} = 1{m ≥ 0}; backward the derivative of σ(m/τ), σ'(m/τ)/τ."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, tau: Tensor) -> Tensor:
-        ctx.save_for_backward(scores, tau)
-        return (scores >= 0).to(scores.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        scores, tau = ctx.saved_tensors
-        return grads[0] * slope(scores, tau), None
-
-
-def straight_through(scores: Tensor, tau: Tensor) -> Tensor:
-    """Gate values in {0, 1} of `scores`, with a gradient; τ is a tensor, so that annealing needs no new graph."""
-    return _StraightThrough.apply(scores, tau)  # type: ignore[no-untyped-call]
-
-
 def slope(scores: Tensor, tau: Tensor | float) -> Tensor:
-    """σ'(m/τ)/τ, written with e^−|m/τ| so that both tails underflow alike and nothing overflows."""
+    """σ'(m/τ)/τ, the derivative that stands behind 1{m ≥ 0} (equation 2).
+
+    Written with e^−|m/τ|, so that both tails underflow alike and nothing overflows.
+    """
     tail = torch.exp(-(scores / tau).abs())
     return tail / (1 + tail).square() / tau
+
+
+class _ScaledChannels(torch.autograd.Function):
+    """h · value by channel for pictures on a GPU whose channels lie innermost.
+
+    BatchNorm's kernels do just this, with mean 0, deviation 1 and the value as weight, in a fifth of the time that
+    a broadcast product and its reduction take; the gradient of the value is summed in fp32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(h, value)
+        return _scaled(h, value)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        h, value = ctx.saved_tensors
+        grad = grads[0].contiguous(memory_format=torch.channels_last)
+        zero, one = torch.zeros_like(value), torch.ones_like(value)
+        towards = torch.batch_norm_backward_reduce(grad, h, zero, one, one, False, True, False)[2]
+        return _scaled(grad, value), towards
+
+
+def _scaled(h: Tensor, value: Tensor) -> Tensor:
+    zero, one = torch.zeros_like(value), torch.ones_like(value)
+    return torch.batch_norm(h, value, zero, zero, one, False, 0.0, 0.0, False)
 
 
 class Gate(nn.Module):
@@ -59,7 +69,11 @@ class Gate(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
-        value = (self.mask if self.live is None else self.live).to(h.dtype)
+        value = self.mask if self.live is None else self.live
+        pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
+        if pictures and h.is_contiguous(memory_format=torch.channels_last):
+            return _ScaledChannels.apply(h, value.float())  # type: ignore[no-untyped-call]
+        value = value.to(h.dtype)
         if self.site.spread > 1:
             value = value.repeat_interleave(self.site.spread)
         shape = [1] * h.dim()

@@ -14,6 +14,9 @@ from torch.nn import functional as F
 
 from bise.errors import BadInput
 
+LEAST = 1e-15
+"""Entries of the joint table are at least this, before logarithms are taken."""
+
 
 def group_weights(strata: Tensor) -> Tensor:
     """N / (G · n_g) for each sample [N], over the G non-empty strata; their mean is 1.
@@ -61,7 +64,7 @@ def joint_table(probabilities: Tensor, b: Tensor, include: Tensor) -> tuple[Tens
     probabilities = probabilities.float()
     include = include.to(probabilities.dtype)
     true = one_hot(b, probabilities.shape[1]).to(probabilities.dtype)
-    return (true * include.unsqueeze(1)).T @ probabilities, include.sum()
+    return (true * include.unsqueeze(1)).T.contiguous() @ probabilities, include.sum()
 
 
 def one_hot(b: Tensor, size: int) -> Tensor:
@@ -74,7 +77,25 @@ def information(table: Tensor, count: Tensor) -> Tensor:
 
     The soft plug-in estimate: J = table / count, I = Σ_ij J_ij ln(J_ij / (J_i· J_·j)).
     """
-    joint = (table / count.clamp_min(1)).clamp_min(1e-15)
+    joint, ratio = _joint(table, count)
+    return (joint * ratio).sum() / math.log(len(joint)) * (count > 0)
+
+
+def information_gradient(probabilities: Tensor, b: Tensor, include: Tensor, table: Tensor, count: Tensor) -> Tensor:
+    """[N, |B|]: the gradient of `information(table, count)` towards the logits behind `probabilities`.
+
+    ∂I/∂J_ij = ln(J_ij / (J_i· J_·j)) − 1, and the constant is lost in the softmax. The table may be the sum over
+    several processes.
+    """
+    joint, ratio = _joint(table, count)
+    ratio = ratio * (table >= LEAST * count.clamp_min(1)) / (math.log(len(joint)) * count.clamp_min(1))
+    true = one_hot(b, probabilities.shape[1]) & include.unsqueeze(1)
+    towards = true.to(ratio.dtype) @ ratio
+    return probabilities * (towards - (probabilities * towards).sum(1, keepdim=True))
+
+
+def _joint(table: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """J, and ln(J_ij / (J_i· J_·j))."""
+    joint = (table / count.clamp_min(1)).clamp_min(LEAST)
     rows, columns = joint.sum(1, keepdim=True), joint.sum(0, keepdim=True)
-    value = (joint * (joint.log() - rows.log() - columns.log())).sum() / math.log(len(joint))
-    return value * (count > 0)
+    return joint, joint.log() - rows.log() - columns.log()

@@ -73,7 +73,8 @@ class Refinement:
         if self.steps is None:
             draws = c.head_epochs * self.epoch_draws
             count = len(self.cells) if not self.balanced or draws > MOST_DRAWS else min(len(self.cells), draws)
-            z = storage(count, self.heads.parameters.shape[1] - 1, self.inputs.device, c.cache_bytes)
+            z = storage(count, self.heads.parameters.shape[1], self.inputs.device, c.cache_bytes)
+            z[:, -1] = 1  # for the intercepts
             self.cache = Inputs(TensorDataset(z), self.inputs.device, budget=c.cache_bytes)
             self.b = torch.zeros(count, self.cells.biases, dtype=torch.long, device=self.inputs.device)
         assert self.cache.x is not None
@@ -82,17 +83,21 @@ class Refinement:
             self.inputs,
             index=index,
             features=sub.bottleneck,
-            into=self.cache.x,
+            into=self.cache.x[:, :-1],
             precision=self.precision,
             progress=progress,
             label=label,
         )
         self.b[: len(index)] = self.cells.b[index].to(self.b.device)
 
+    def _update(self, z: Tensor, index: Tensor) -> Tensor:
+        self.heads.step(z, self.b[index])
+        return z.new_zeros(1)
+
     def _steps(self) -> Steps:
         if self.steps is None:
             self.steps = Steps(
-                lambda z, index: self.heads.step(z, self.b[index]).unsqueeze(0),
+                self._update,
                 self.cache,
                 self.config.batch_size,
                 state=lambda: (self.heads.parameters, self.heads.velocity),

@@ -79,8 +79,9 @@ class Inputs:
     def _stored(self, chunks: list[Tensor]) -> Iterator[tuple[Any, Tensor]]:
         """x of each run of indices as it is stored, on the device."""
         if self.x is not None:
-            for index in chunks:
-                yield self.x[index.to(self.x.device)].to(self.device, non_blocking=True), index
+            order = torch.cat(chunks).to(self.x.device)  # at once: each copy to a GPU would wait for it
+            for index, there in zip(chunks, order.split([len(chunk) for chunk in chunks]), strict=True):
+                yield self.x[there].to(self.device, non_blocking=True), index
             return
         loader = DataLoader(
             _XOnly(self.dataset),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bise.engine.inputs import Inputs
 from bise.engine.precision import fast_convolutions
+from bise.engine.together import recording
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""
@@ -63,7 +64,8 @@ class Steps:
         """The full batches of `order` by the recorded graph, which reads them row by row from its own buffers."""
         rows = order.view(-1, self.batch_size)
         if self.graph is None or len(rows) > len(self.rows):
-            self._record(rows, draws)
+            with recording:
+                self._record(rows, draws)
         assert self.graph is not None
         self.rows[: len(rows)].copy_(rows, non_blocking=True)
         if draws is not None:
@@ -90,7 +92,7 @@ class Steps:
         torch.cuda.set_rng_state(random, device)
         self._restore(kept)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph), fast_convolutions(device):
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"), fast_convolutions(device):
             figures = self.update(*self._batch(draws is not None))
             self.figures.index_copy_(0, self.position, figures.unsqueeze(0))
             self.position.add_(1)

@@ -1,4 +1,4 @@
-"""The part of a network in front of its first gate: frozen, so its output is computed once for each sample."""
+"""What frozen weights make needless: the part before the first gate again and again, and biases before BatchNorm."""
 
 from __future__ import annotations
 
@@ -16,6 +16,26 @@ from bise.gates import Subnetwork
 from bise.models.outputs import call, logits_tensor
 
 
+@contextmanager
+def frozen_part(sub: Subnetwork, held: list[Inputs], draws: int, budget: int, precision: str) -> Iterator[list[Inputs]]:
+    """While open, the network starts behind what no gate can change, on inputs that have passed it already.
+
+    `held` are the inputs that it is run on, `draws` how often samples of the first are asked for: the outputs are
+    kept where each is used twice or more on average and all of them fit into `budget` bytes.
+    """
+    example = held[0].example()
+    with merged_biases(sub, example):
+        often = all(inputs.x is not None for inputs in held) and draws >= 2 * len(held[0])
+        modules = prefix(sub, example) if often else []
+        each = bytes_each(sub, modules, example, precision) if modules else 0
+        if not modules or each * sum(len(inputs) for inputs in held) > budget:
+            yield held
+            return
+        passed = [behind(sub, modules, inputs, precision) for inputs in held]
+        with skipping(modules):
+            yield passed
+
+
 class _Reached(Exception):
     """The end of the prefix, with its output: the rest of the forward pass isn't needed."""
 
@@ -28,7 +48,7 @@ def prefix(sub: Subnetwork, example: Any) -> list[nn.Module]:
     """The modules that run before any gate and through which everything passes, in order; the last one is the cut.
 
     Found by trial: each of them is made to hand on its input, and the network is fed the cut's output in place of x.
-    If logits come out bit for bit the same, nothing behind the cut looks at x in another way.
+    If the same logits come out, nothing behind the cut looks at x in another way.
     """
     if not isinstance(example, Tensor):
         return []
@@ -45,7 +65,8 @@ def prefix(sub: Subnetwork, example: Any) -> list[nn.Module]:
                 found = logits_tensor(call(sub, output))
         except Exception:  # the model's own code may fail in any way on an input it wasn't made for
             continue
-        if torch.equal(found, expected):
+        # bit for bit on a CPU; some of cuDNN's algorithms add in an order that changes
+        if found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-4, atol=1e-5):
             return modules
     return []
 
@@ -89,6 +110,56 @@ def bytes_each(sub: Subnetwork, modules: list[nn.Module], example: Tensor, preci
     with autocast(precision, example.device):
         output = _until(sub, modules[-1], example)
     return output[0].numel() * output.element_size()
+
+
+@contextmanager
+def merged_biases(sub: Subnetwork, example: Any) -> Iterator[None]:
+    """While open, the bias of a convolution in front of a frozen BatchNorm is part of that one's mean.
+
+    On a GPU adding a bias is a pass of its own over the activations. Rounding differs in the last bit.
+    """
+    sub.eval()
+    pairs = _convolution_and_norm(sub, example) if isinstance(example, Tensor) and example.is_cuda else []
+    kept = [(norm.running_mean, convolution._parameters["bias"]) for convolution, norm in pairs]
+    for (convolution, norm), (mean, bias) in zip(pairs, kept, strict=True):
+        assert mean is not None
+        assert bias is not None
+        norm._buffers["running_mean"] = mean - bias.detach()
+        convolution._parameters["bias"] = None
+    try:
+        yield
+    finally:
+        for (convolution, norm), (mean, bias) in zip(pairs, kept, strict=True):
+            norm._buffers["running_mean"] = mean
+            convolution._parameters["bias"] = bias
+
+
+@torch.no_grad()
+def _convolution_and_norm(sub: Subnetwork, example: Tensor) -> list[tuple[nn.Conv2d, nn.modules.batchnorm._BatchNorm]]:
+    """Convolutions with a bias whose output goes straight into a BatchNorm that runs on its statistics."""
+    produced: dict[int, tuple[nn.Conv2d, Tensor]] = {}
+    used: dict[nn.Module, int] = {}
+    pairs = []
+
+    def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        used[module] = used.get(module, 0) + 1
+        if isinstance(module, nn.Conv2d) and module.bias is not None:
+            produced[id(output)] = (module, output)  # holding the tensor keeps its id from being used again
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm) and id(args[0]) in produced:
+            pairs.append((produced[id(args[0])][0], module))
+
+    kinds = (nn.Conv2d, nn.modules.batchnorm._BatchNorm)
+    handles = [m.register_forward_hook(note) for m in sub.network.modules() if isinstance(m, kinds)]
+    try:
+        call(sub, example)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [
+        (convolution, norm)
+        for convolution, norm in pairs
+        if used[convolution] == used[norm] == 1 and norm.running_mean is not None and not norm.training
+    ]
 
 
 def _through(x: Tensor, *_: Any, **__: Any) -> Tensor:
