@@ -29,7 +29,7 @@ def read_idx(path: Path) -> Tensor:
     for candidate in candidates:
         if candidate.is_file():
             return _parse(_content(candidate), candidate)
-    raise BadInput(f"{path} does not exist; put the original MNIST idx files there")
+    raise BadInput(f"{path} does not exist; run `bise data download mnist`, or put the original MNIST idx files there")
 
 
 def _content(path: Path) -> bytes:
