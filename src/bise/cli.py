@@ -17,21 +17,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+data_app = typer.Typer(help="Look at data before using it.")
+app.add_typer(data_app, name="data")
 
 ModelOption = Annotated[
-    str, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
+    str | None, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
 ]
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", help="Its weights, .safetensors or a state dict in .pt.")
 ]
 DataOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--data",
         help='package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
         "or None where there is no such split.",
     ),
 ]
+FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
 
 
@@ -58,11 +62,84 @@ def demo(
         _show(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
 
 
+@app.command(epilog="Example: bise train biased-mnist --rho 0.99 --seed 0 --out runs/vanilla")
+def train(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="biased-mnist, multi-color-mnist, corrupted-cifar10, celeba or civilcomments."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    rho: Annotated[str | None, typer.Option(help="Share of aligned samples; two with a comma, for two biases.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of data, weights and batches.")] = 0,
+    protocol: Annotated[str | None, typer.Option(help="The data set's protocol; default the paper's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs; default the recipe's.")] = None,
+    device: DeviceOption = "auto",
+    weights: Annotated[
+        str | None, typer.Option(help="Weights to start from: imagenet, scratch, or a file; default the recipe's.")
+    ] = None,
+    select: Annotated[str | None, typer.Option(help="For the steps after: best on val, or last.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that read pictures and texts ahead.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a vanilla model by a recipe of the paper, and audit it; go on with bise extract --from."""
+    with _guard():
+        from rich.console import Console
+
+        from bise.files import finite
+        from bise.recipes import recipe
+        from bise.terminal import Bars, audit_table
+        from bise.training_job import rho_of, train_job
+
+        chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
+        with Bars() as bars:
+            summary = train_job(
+                chosen,
+                out,
+                seed=seed,
+                epochs=epochs,
+                device=device,
+                weights=weights,
+                root=data_root,
+                select=select,
+                limit=limit,
+                workers=workers,
+                progress=bars,
+            )
+        if as_json:
+            print(json.dumps(finite(summary), indent=2))
+            return
+        console = Console()
+        console.print(audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
+        console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
+        console.print(f"run folder: {out}  ({summary['seconds']:.0f} s)", soft_wrap=True)
+
+
+@data_app.command("download", epilog="Example: bise data download mnist --data-root data")
+def data_download(
+    name: Annotated[str, typer.Argument(help="Which files: mnist.")],
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+) -> None:
+    """Fetch a data set's original files and check them; what is there already is left alone."""
+    with _guard():
+        from bise.data import download
+        from bise.terminal import Bars
+
+        with Bars() as bars:
+            folder = download(name, data_root, progress=bars)
+        print(f"{folder}: all files are there, md5 checked")
+
+
 @app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
 def audit(
-    model: ModelOption,
-    data: DataOption,
+    model: ModelOption = None,
+    data: DataOption = None,
     weights: WeightsOption = None,
+    from_run: FromOption = None,
+    device: DeviceOption = "cpu",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
     run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
     as_json: JsonOption = False,
@@ -73,7 +150,7 @@ def audit(
         from bise.files import finite
         from bise.jobs import split_of
 
-        network, load = _model(model, weights), _function(data, "--data")
+        network, load, _ = _given(model, weights, data, from_run, device)
         subject = network if run is None else bise.load(run / "subnetwork", network)
         train = split_of(load, "train")
         with bise.Bars() as bars:
@@ -84,10 +161,12 @@ def audit(
 
 @app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")
 def extract(
-    model: ModelOption,
-    data: DataOption,
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    model: ModelOption = None,
+    data: DataOption = None,
     weights: WeightsOption = None,
+    from_run: FromOption = None,
+    device: DeviceOption = "cpu",
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
     mi: Annotated[str | None, typer.Option(help="conflicting, batch or none.")] = None,
@@ -104,19 +183,23 @@ def extract(
     with _guard():
         from bise.jobs import extract_job
         from bise.terminal import Bars
+        from bise.training_job import recipe_of
 
         named = {"gamma": gamma, "mi": mi, "bn": bn, "batch_size": batch_size, "steps": steps, "upsilon": upsilon}
         changes = {key: value for key, value in named.items() if value is not None}
+        network, load, source = _given(model, weights, data, from_run, device)
+        if preset == "paper" and (chosen := recipe_of(source)) is not None:
+            changes = chosen.extract_changes() | changes
         with Bars() as bars:
             summary = extract_job(
-                _model(model, weights),
-                _function(data, "--data"),
+                network,
+                load,
                 out,
                 preset=preset,
                 changes={**changes, "seed": seed},
                 bottleneck=bottleneck,
                 sites=sites or None,
-                source={"model": model, "weights": str(weights.resolve()) if weights else None, "data": data},
+                source=source,
                 progress=bars,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
@@ -125,26 +208,28 @@ def extract(
 @app.command(epilog="Example: bise finetune runs/a --epochs 20 --lr 0.001")
 def finetune(
     run: Annotated[Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")],
-    epochs: Annotated[int, typer.Option(help="Epochs.")] = 20,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
-    batch_size: Annotated[int, typer.Option(help="Samples a batch.")] = 100,
+    preset: Annotated[
+        str, typer.Option(help="balanced, or paper: its weights, by the recipe's settings where there is one.")
+    ] = "balanced",
+    epochs: Annotated[int | None, typer.Option(help="Epochs; 20 where the preset is balanced.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 where the preset is balanced.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
+    device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard():
         from bise.jobs import finetune_job
         from bise.terminal import Bars
+        from bise.training_job import device_named, finetune_settings, source_of
 
+        changes = finetune_settings(preset, source_of(run))
+        named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+        changes |= {key: value for key, value in named.items() if value is not None}
         model, splits = _source(run)
         with Bars() as bars:
-            summary = finetune_job(
-                model,
-                splits,
-                run,
-                changes={"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed},
-                progress=bars,
-            )
+            summary = finetune_job(model.to(device_named(device)), splits, run, changes=changes, progress=bars)
         _show(summary, "Accuracy on the test split, %", run, as_json)
 
 
@@ -220,14 +305,31 @@ def _function(name: str, option: str) -> Any:
         raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
 
 
-def _model(name: str, weights: Path | None) -> Any:
+def _given(model: str | None, weights: Path | None, data: str | None, run: Path | None, device: str) -> Any:
+    """(model on its device, data function, source) of --from, or of --model, --weights and --data."""
+    from bise.errors import BadInput
+    from bise.training_job import device_named, source_of
+
+    if run is not None:
+        if model or weights or data:
+            raise BadInput("--from brings model, weights and data; leave --model, --weights and --data out")
+        network, load = _source(run)
+        return network.to(device_named(device)), load, source_of(run)
+    if model is None or data is None:
+        missing = "--model" if model is None else "--data"
+        raise BadInput(f"{missing} is missing; give --model and --data, or --from with a run folder")
+    source = {"model": model, "weights": str(weights.resolve()) if weights else None, "data": data}
+    return _model(model, weights).to(device_named(device)), _function(data, "--data"), source
+
+
+def _model(name: str, weights: Path | None, arguments: dict[str, Any] | None = None) -> Any:
     """The user's model with its weights; a .pt file is read with weights_only, so that it can't run code."""
     from torch import nn
 
     from bise.errors import BadInput
 
     try:
-        model = _function(name, "--model")()
+        model = _function(name, "--model")(**(arguments or {}))
     except TypeError as error:
         raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
     if not isinstance(model, nn.Module):
@@ -272,7 +374,7 @@ def _source(run: Path) -> tuple[Any, Any]:
     if weights is not None and (run / weights).is_file():
         weights = run / weights
     splits = partial(_function(source["data"], "--data"), **source.get("data_arguments", {}))
-    return _model(source["model"], weights), splits
+    return _model(source["model"], weights, source.get("model_arguments")), splits
 
 
 def _split(load: Any, split: str) -> Any:

@@ -54,7 +54,7 @@ def fit(
             order = draw(groups, len(cells), config.steps, config.batch_size, generator)
             sub.train()
             losses = []
-            for x, index in inputs.batches(order, config.batch_size):
+            for x, index in inputs.batches(order, config.batch_size, augment=generator):
                 index = index.to(inputs.device)
                 logits = class_logits(call(sub, x))
                 loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
@@ -100,6 +100,8 @@ def _optimizer(parameters: list[Any], config: TrainConfig) -> torch.optim.Optimi
 def _factor(config: TrainConfig, epoch: int) -> float:
     if config.schedule == "cosine":
         return (1 + math.cos(math.pi * epoch / config.epochs)) / 2
+    if config.schedule == "linear":
+        return 1 - epoch / config.epochs
     if config.schedule == "steps":
         return float(0.1 ** sum(epoch >= milestone for milestone in config.milestones))
     return 1.0
