@@ -11,7 +11,7 @@ from bise.data.celeba import celeba
 from bise.data.cells import Cells
 from bise.data.civilcomments import civilcomments
 from bise.data.contract import Labelled, labels
-from bise.data.download import download
+from bise.data.fetching import download
 from bise.data.multi_color_mnist import multi_color_mnist
 from bise.data.noise import noisy_bias
 from bise.errors import BadInput
