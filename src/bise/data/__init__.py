@@ -5,11 +5,31 @@ from pathlib import Path
 from bise.data.biased_mnist import biased_mnist
 from bise.data.cells import Cells
 from bise.data.contract import Labelled, labels
+from bise.data.folders import hugging_face, image_folder
+from bise.data.pictures import PictureFiles
+from bise.data.tables import table
+from bise.data.transforms import Transform
 from bise.errors import BadInput
 
-__all__ = ["Cells", "Labelled", "labels", "load"]
+__all__ = [
+    "Cells",
+    "Labelled",
+    "PictureFiles",
+    "Transform",
+    "hugging_face",
+    "image_folder",
+    "labels",
+    "load",
+    "names",
+    "table",
+]
 
 _SETS = {"biased-mnist": biased_mnist}
+
+
+def names() -> tuple[str, ...]:
+    """The data sets that `load` knows."""
+    return tuple(_SETS)
 
 
 def load(
