@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from bise.extraction import check_classes
 from bise.gates import Subnetwork
 from bise.measure.calibration import calibration_by_group, expected_calibration_error
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
-from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy
+from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
 from bise.measure.information import mutual_information
 from bise.measure.probes import Probe, linear_probe
 from bise.models.outputs import device_of
@@ -64,6 +64,8 @@ class Audit:
     calibration_error: float
     calibration_by_group: dict[str, float]
     n: int
+    without_bias: int
+    """Samples whose bias is not known: they count in `accuracy` alone."""
     probe_skipped: str | None = None
 
     @property
@@ -105,6 +107,8 @@ class Audit:
             f"aligned     {_share(self.aligned.accuracy, self.aligned.interval)}  {self.aligned.n} samples",
             f"conflicting {_share(self.conflicting.accuracy, self.conflicting.interval)}  {self.conflicting.n} samples",
         ]
+        if self.without_bias:
+            lines.append(f"{self.without_bias} samples have no bias label and count in accuracy alone")
         for k, bias in enumerate(self.biases):
             which = "b" if len(self.biases) == 1 else f"b[{k}]"
             lines.append(
@@ -149,20 +153,33 @@ def audit(
         raise BadInput(f"the model's logits for sample {bad} are not finite; check its weights and the input's scale")
     confidence, predicted = seen.logits.softmax(1).max(1)
     correct = predicted == cells.y
-    names = cells.names()
-    grouping = cells.alignment_names() if cells.groups == "alignment" else None
+    names, known = cells.names(), cells.known
+    if not known.any():
+        raise BadInput("no sample of data has all its bias labels, so there are no groups to audit; label some")
     all_aligned = cells.aligned.all(1)
     return Audit(
-        groups=group_accuracy(correct, cells.index, names, grouping),
+        groups=groups_of(cells, correct),
         aligned=_subset(correct, all_aligned),
-        conflicting=_subset(correct, ~all_aligned),
+        conflicting=_subset(correct, ~all_aligned & known),
         alignment="given" if cells.alignment_given else "measured",
         biases=tuple(_bias_audit(cells, k, predicted, seen.z, seed) for k in range(cells.biases)),
         calibration_error=expected_calibration_error(confidence, correct),
-        calibration_by_group=calibration_by_group(confidence, correct, cells.index, names),
+        calibration_by_group=calibration_by_group(confidence[known], correct[known], cells.index[known], names),
         n=len(cells),
+        without_bias=cells.unknown,
         probe_skipped=skipped,
     )
+
+
+def groups_of(cells: Cells, correct: Tensor) -> GroupAccuracy:
+    """Accuracies by group over the samples whose bias is known; the accuracy over samples is that of all."""
+    grouping = cells.alignment_names() if cells.groups == "alignment" else None
+    known = group_accuracy(correct[cells.known], cells.index[cells.known], cells.names(), grouping)
+    if not cells.unknown:
+        return known
+    hits = int(correct.sum())
+    interval = known.interval | {"accuracy": wilson(hits, len(correct))}
+    return replace(known, accuracy=hits / len(correct), interval=interval)
 
 
 def _with_bottleneck(
@@ -188,15 +205,18 @@ def _with_bottleneck(
 
 
 def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed: int) -> BiasAudit:
-    b = cells.b[:, k]
+    known = cells.known
+    b, y, predicted = cells.b[known, k], cells.y[known], predicted[known]
     readable = z is not None and len(torch.unique(b)) > 1
     return BiasAudit(
         information_predicted=mutual_information(predicted, b),
-        information_actual=mutual_information(cells.y, b),
-        demographic_parity_difference=demographic_parity_difference(cells.y, predicted, b=b),
-        equalized_odds_difference=equalized_odds_difference(cells.y, predicted, b=b),
-        true_positive_gaps=true_positive_gaps(cells.y, predicted, b=b),
-        probe=linear_probe(z.cpu(), b, cell=cells.index, seed=seed) if readable and z is not None else None,
+        information_actual=mutual_information(y, b),
+        demographic_parity_difference=demographic_parity_difference(y, predicted, b=b),
+        equalized_odds_difference=equalized_odds_difference(y, predicted, b=b),
+        true_positive_gaps=true_positive_gaps(y, predicted, b=b),
+        probe=linear_probe(z.cpu()[known], b, cell=cells.index[known], seed=seed)
+        if readable and z is not None
+        else None,
     )
 
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bise.objective import one_hot
+
 
 class BiasHeads:
     """The heads of all biases as one matrix [Σ|B_k|, d], with SGD written out: a step is a handful of small products.
@@ -42,23 +44,22 @@ class BiasHeads:
 
     @torch.no_grad()
     def step(self, z: Tensor, b: Tensor) -> Tensor:
-        """One SGD step on Σ_k CE(b̂_k, b_k) over detached z [N, d] and b [N, K]; returns that loss before it."""
+        """One SGD step on Σ_k CE(b̂_k, b_k) over detached z [N, d] and b [N, K]; returns that loss before it.
+
+        Samples whose b_k is −1 don't count for head k.
+        """
         z = z.detach().float()
         loss, errors = z.new_zeros(()), []
         for k, logits in enumerate(self.logits(z)):
             log_p = logits.log_softmax(1)
-            loss = loss + F.nll_loss(log_p, b[:, k])
-            errors.append(log_p.exp() - F.one_hot(b[:, k], logits.shape[1]))
-        error = torch.cat(errors, 1) / len(z)
+            true = one_hot(b[:, k], logits.shape[1])
+            known = b[:, k] >= 0
+            count = known.sum().clamp_min(1)
+            loss = loss - (log_p * true).sum() / count
+            errors.append((log_p.exp() - true.to(log_p.dtype)) * known.unsqueeze(1) / count)
+        error = torch.cat(errors, 1)
         gradient = torch.cat([error.T @ z, error.sum(0).unsqueeze(1)], 1)
         gradient.add_(self.parameters, alpha=self.weight_decay)
         self.velocity.mul_(self.momentum).add_(gradient)
         self.parameters.sub_(self.velocity, alpha=self.lr)
         return loss
-
-    def fit(self, z: Tensor, b: Tensor, order: Tensor, batch_size: int) -> float:
-        """Step through `order` over cached features z [n, d]; returns the mean loss of its last tenth."""
-        device = self.parameters.device
-        losses = [self.step(z[index.to(z.device)].to(device), b[index].to(device)) for index in order.split(batch_size)]
-        tail = losses[-max(1, len(losses) // 10) :]
-        return float(torch.stack(tail).mean()) if tail else math.nan

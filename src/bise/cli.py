@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.sources import own_data
+
 app = typer.Typer(
     help="Find the unbiased network inside a biased classifier, without changing one of its weights.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Look at data before using it.")
-app.add_typer(data_app, name="data")
 
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
@@ -30,13 +30,18 @@ DataOption = Annotated[
     str | None,
     typer.Option(
         "--data",
-        help='package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
+        help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, or "
+        'package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
         "or None where there is no such split.",
     ),
 ]
 FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+
+
+data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 
 
 @app.callback()
@@ -118,23 +123,10 @@ def train(
         console.print(f"run folder: {out}  ({summary['seconds']:.0f} s)", soft_wrap=True)
 
 
-@data_app.command("download", epilog="Example: bise data download mnist --data-root data")
-def data_download(
-    name: Annotated[str, typer.Argument(help="Which files: mnist.")],
-    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
-) -> None:
-    """Fetch a data set's original files and check them; what is there already is left alone."""
-    with _guard():
-        from bise.data import download
-        from bise.terminal import Bars
-
-        with Bars() as bars:
-            folder = download(name, data_root, progress=bars)
-        print(f"{folder}: all files are there, md5 checked")
-
-
 @app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
+@own_data
 def audit(
+    own: dict[str, Any],
     model: ModelOption = None,
     data: DataOption = None,
     weights: WeightsOption = None,
@@ -149,8 +141,9 @@ def audit(
         import bise
         from bise.files import finite
         from bise.jobs import split_of
+        from bise.sources import given
 
-        network, load, _ = _given(model, weights, data, from_run, device)
+        network, load, _ = given(model, weights, data, own, from_run, device)
         subject = network if run is None else bise.load(run / "subnetwork", network)
         train = split_of(load, "train")
         with bise.Bars() as bars:
@@ -160,8 +153,10 @@ def audit(
 
 
 @app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")
+@own_data
 def extract(
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    own: dict[str, Any],
     model: ModelOption = None,
     data: DataOption = None,
     weights: WeightsOption = None,
@@ -182,12 +177,13 @@ def extract(
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
     with _guard():
         from bise.jobs import extract_job
+        from bise.sources import given
         from bise.terminal import Bars
         from bise.training_job import recipe_of
 
         named = {"gamma": gamma, "mi": mi, "bn": bn, "batch_size": batch_size, "steps": steps, "upsilon": upsilon}
         changes = {key: value for key, value in named.items() if value is not None}
-        network, load, source = _given(model, weights, data, from_run, device)
+        network, load, source = given(model, weights, data, own, from_run, device)
         if preset == "paper" and (chosen := recipe_of(source)) is not None:
             changes = chosen.extract_changes() | changes
         with Bars() as bars:
@@ -221,13 +217,14 @@ def finetune(
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard():
         from bise.jobs import finetune_job
+        from bise.sources import described_by, device_named, source_of
         from bise.terminal import Bars
-        from bise.training_job import device_named, finetune_settings, source_of
+        from bise.training_job import finetune_settings
 
-        changes = finetune_settings(preset, source_of(run))
+        changes = finetune_settings(preset, described_by(run))
         named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
         changes |= {key: value for key, value in named.items() if value is not None}
-        model, splits = _source(run)
+        model, splits = source_of(run)
         with Bars() as bars:
             summary = finetune_job(model.to(device_named(device)), splits, run, changes=changes, progress=bars)
         _show(summary, "Accuracy on the test split, %", run, as_json)
@@ -248,12 +245,13 @@ def shrink(
         from bise.errors import BadInput
         from bise.files import finite
         from bise.jobs import shrink_job
+        from bise.sources import source_of
         from bise.terminal import Bars, shrunk_table
 
         for path, ending in ((out, ".pt2"), (onnx, ".onnx")):
             if path is not None and path.suffix != ending:
                 raise BadInput(f"{path} should end in {ending}")
-        model, splits = _source(run)
+        model, splits = source_of(run)
         with Bars() as bars:
             files = [path for path in (out, onnx) if path is not None]
             figures = shrink_job(model, splits, run, name=of, files=files, progress=bars)
@@ -261,6 +259,45 @@ def shrink(
             print(json.dumps(finite(figures), indent=2))
         else:
             Console().print(shrunk_table(figures))
+
+
+@data_app.command("check", epilog="Example: bise data check labels.csv --target smiling --bias sex --split-column fold")
+@own_data
+def data_check(
+    source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
+    own: dict[str, Any],
+    files: Annotated[bool, typer.Option("--files", help="Open every picture too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The groups, how uneven they are, and whether extraction can work on them; exit code 1 where it can't."""
+    with _guard():
+        from bise.jobs import check_job
+        from bise.terminal import Bars, check_lines
+
+        with Bars() as bars:
+            found = check_job(source, own, files=files, progress=bars)
+        if as_json:
+            print(json.dumps({"schema": 1, **found.as_dict()}, indent=2))
+        else:
+            for line in check_lines(found):
+                print(line)
+        if not found.works:
+            raise typer.Exit(1)
+
+
+@data_app.command("download", epilog="Example: bise data download mnist --data-root data")
+def data_download(
+    name: Annotated[str, typer.Argument(help="Which files: mnist.")],
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+) -> None:
+    """Fetch a data set's original files and check them; what is there already is left alone."""
+    with _guard():
+        from bise.data import download
+        from bise.terminal import Bars
+
+        with Bars() as bars:
+            folder = download(name, data_root, progress=bars)
+        print(f"{folder}: all files are there, md5 checked")
 
 
 @contextmanager
@@ -285,96 +322,6 @@ def _guard() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print("bise: stopped; run the same command again to start over", file=sys.stderr)
         raise typer.Exit(130) from error
-
-
-def _function(name: str, option: str) -> Any:
-    """What package.module:function names, the working folder included in the search."""
-    import importlib
-
-    from bise.errors import BadInput
-
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise BadInput(f"{option} {name!r} names no function; write package.module:function")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything while it is imported
-        what = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
-
-
-def _given(model: str | None, weights: Path | None, data: str | None, run: Path | None, device: str) -> Any:
-    """(model on its device, data function, source) of --from, or of --model, --weights and --data."""
-    from bise.errors import BadInput
-    from bise.training_job import device_named, source_of
-
-    if run is not None:
-        if model or weights or data:
-            raise BadInput("--from brings model, weights and data; leave --model, --weights and --data out")
-        network, load = _source(run)
-        return network.to(device_named(device)), load, source_of(run)
-    if model is None or data is None:
-        missing = "--model" if model is None else "--data"
-        raise BadInput(f"{missing} is missing; give --model and --data, or --from with a run folder")
-    source = {"model": model, "weights": str(weights.resolve()) if weights else None, "data": data}
-    return _model(model, weights).to(device_named(device)), _function(data, "--data"), source
-
-
-def _model(name: str, weights: Path | None, arguments: dict[str, Any] | None = None) -> Any:
-    """The user's model with its weights; a .pt file is read with weights_only, so that it can't run code."""
-    from torch import nn
-
-    from bise.errors import BadInput
-
-    try:
-        model = _function(name, "--model")(**(arguments or {}))
-    except TypeError as error:
-        raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
-    if weights is not None:
-        try:
-            model.load_state_dict(_state(weights))
-        except (RuntimeError, TypeError, AttributeError) as error:
-            raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
-    return model
-
-
-def _state(weights: Path) -> Any:
-    import pickle
-
-    import torch
-
-    from bise.errors import BadInput
-    from bise.files import read_tensors
-
-    if weights.suffix == ".safetensors":
-        return read_tensors(weights)
-    try:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"--weights {weights} can't be read ({reason}); give a state dict or .safetensors") from error
-    return state.get("state_dict", state) if isinstance(state, dict) else state
-
-
-def _source(run: Path) -> tuple[Any, Any]:
-    """The model and the data function of a run, by what its configuration says of them."""
-    from functools import partial
-
-    from bise.errors import BadInput
-    from bise.files import read_json
-
-    source = read_json(run / "config.json").get("source")
-    if not isinstance(source, dict):
-        raise BadInput(f"{run} doesn't say which model and data it was made from; name a run of bise extract or demo")
-    weights = Path(source["weights"]) if source.get("weights") else None
-    if weights is not None and (run / weights).is_file():
-        weights = run / weights
-    splits = partial(_function(source["data"], "--data"), **source.get("data_arguments", {}))
-    return _model(source["model"], weights, source.get("model_arguments")), splits
 
 
 def _split(load: Any, split: str) -> Any:

@@ -88,6 +88,10 @@ class ExtractConfig:
     """Stop once no gate can flip any more (only with BatchNorm frozen)."""
     selection: str = "unbiased"
     """What *best* maximises on val: "unbiased", "worst_group" or "accuracy"."""
+    precision: str = "auto"
+    """Format of the network's forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it."""
+    graphs: bool = True
+    """On a GPU, record a step once and replay it."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -99,6 +103,7 @@ class ExtractConfig:
         _choice("bn", self.bn, ("frozen", "statistics", "all"))
         _choice("collapse", self.collapse, ("prevent", "undo"))
         _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        _choice("precision", self.precision, ("auto", "fp32", "bf16"))
         if self.sampler == "balanced" and self.weights != "none":
             raise BadInput(
                 f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
@@ -163,6 +168,10 @@ class TrainConfig:
     weights: str = "none"
     selection: str = "unbiased"
     """What the best epoch maximises on val."""
+    precision: str = "auto"
+    """Format of forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it."""
+    graphs: bool = True
+    """On a GPU, record a step once and replay it."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -172,6 +181,7 @@ class TrainConfig:
         _choice("balance", self.balance, ("auto", "cells", "alignment"))
         _choice("weights", self.weights, ("groups", "paper", "none"))
         _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        _choice("precision", self.precision, ("auto", "fp32", "bf16"))
         _whole(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, seed=self.seed)
         _positive(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, lr=self.lr)
         _at_least_zero(weight_decay=self.weight_decay)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,15 +19,18 @@ from bise.data.contract import Progress, labels
 from bise.data.sampling import draw, sample_weights, strata
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
+from bise.engine.precision import autocast, fast_convolutions, resolved
+from bise.engine.steps import Steps
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits, device_of
 from bise.objective import information, joint_table, weighted_cross_entropy
 from bise.placement import one_bottleneck, place
+from bise.refinement import Refinement
 from bise.scores import Scores, State
 from bise.settling import coast, settled
-from bise.twin import fingerprint
+from bise.twin import fingerprint, named_tensors
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -55,7 +58,8 @@ def extract(
     started = time.perf_counter()
     cells = labels(train, progress=progress)
     cells.check_trainable()
-    validation = None if val is None else Validation(val, cells, device_of(model), progress)
+    precision = resolved(config.precision, model)
+    validation = None if val is None else Validation(val, cells, device_of(model), progress, precision)
     before = fingerprint(model)
     inputs = Inputs(train, device_of(model))
     example = inputs.example()
@@ -71,11 +75,12 @@ def extract(
     inputs.prefer_channels_last(lambda x: call(sub, x))
     learner = _Learner(sub, inputs, cells, validation, config, progress, log)
     learner.notes += [f"no gate for {what}" for what in placement.left_out]
-    with torch.enable_grad():
+    with torch.enable_grad(), fast_convolutions(inputs.device):
         result = learner.run()
     result.record |= {
         "job": "extract",
         "config": asdict(config),
+        "precision": precision,
         "weights_before": before,
         "weights_after": fingerprint(model),
         "left_out": list(placement.left_out),
@@ -113,21 +118,30 @@ class _Learner:
         self.progress, self.log = progress, log
         self.device = inputs.device
         self.generator = torch.Generator().manual_seed(config.seed)
+        self.precision = resolved(config.precision, sub.network)
         self.scores = Scores(sub, self.device)
         self.tau = torch.ones((), device=self.device)
-        learned: list[Tensor] = [self.scores.flat]
+        self.rates = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
+        self.batch_norm: torch.optim.SGD | None = None
         if config.bn == "all":
-            learned += [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
-        self.optimizer = torch.optim.SGD(
-            learned, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
+            learned = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
+            self.batch_norm = torch.optim.SGD(
+                learned, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+            )
         self.strata = strata(cells, config.balance)
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(self.device)
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
-        self.conflicting = (~cells.aligned).to(self.device)
+        included = cells.conflicting if config.mi == "conflicting" else cells.b >= 0
+        self.included = included.to(self.device)
+        """[N, K]: which samples the mutual information is taken over."""
         self.history: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        if cells.unknown:
+            self.notes.append(
+                f"{cells.unknown} of {len(cells)} training samples have no bias label; they count for the"
+                " cross-entropy, and not for the bias head or the mutual information"
+            )
         self.best: tuple[float, int, State] | None = None
         self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
@@ -151,11 +165,15 @@ class _Learner:
             generator=self.generator,
             device=self.device,
         )
+        self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision)
+        self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
         alive = self.scores.state()
         epoch = 0
         for phase, tau in enumerate(taus):
             self.tau.fill_(tau)
-            self._refine_heads(f"bias head, τ = {tau:.3g}")
+            if c.mi != "none" and c.head_epochs:
+                self.scores.set_mask()
+                self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
             for _ in range(c.upsilon):
                 epoch += 1
                 row = self._epoch(epoch, tau)
@@ -186,17 +204,15 @@ class _Learner:
             for module in self.sub.network.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.train()
-        sums: list[Tensor] = []
-        with self.sub.features() as caught:
-            for x, index in self.inputs.batches(order, c.batch_size):
-                sums.append(self._step(x, index.to(self.device), caught))
+        with self.sub.features() as self.caught:
+            figures = self.steps.run(order)
         self.scores.release()
-        means = torch.stack(sums).mean(0).tolist()
+        means = figures.mean(0).tolist()
         if not all(map(math.isfinite, means)):
-            step = int((~torch.stack(sums).isfinite().all(1)).nonzero()[0, 0])
+            step = int((~figures.isfinite().all(1)).nonzero()[0, 0])
             raise BadInput(
-                f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {sums[step][1]:.3g},"
-                f" mutual information {sums[step][2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
+                f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {figures[step, 1]:.3g},"
+                f" mutual information {figures[step, 2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
             )
         if not self.scores.flat.isfinite().all():
             raise BadInput(
@@ -218,70 +234,49 @@ class _Learner:
             "open": int(mask.sum()),
         }
 
-    def _step(self, x: Any, index: Tensor, caught: list[Tensor]) -> Tensor:
+    def _update(self, x: Any, index: Tensor) -> Tensor:
         """Update the scores to minimise J and the heads to minimise their cross-entropy; returns the four losses."""
         c = self.config
         values = self.scores.hold(self.tau)
-        logits = class_logits(call(self.sub, x))
+        with autocast(self.precision, self.device):
+            logits = class_logits(call(self.sub, x))
         ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
-        mi = self._information(caught[0], index)
+        z = self.caught[0]
+        mi = self._information(z, index)
         loss = ce + c.gamma * mi
         if not loss.requires_grad:
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
-        self.optimizer.zero_grad()
+        if self.batch_norm is not None:
+            self.batch_norm.zero_grad()
         loss.backward()
-        self.optimizer.step()
-        self.scores.note_gradient(values)
+        self.scores.step(values, **self.rates)
+        if self.batch_norm is not None:
+            self.batch_norm.step()
         if c.collapse == "prevent":
-            self.scores.keep_open(self._velocity())
-        head = self.heads.step(caught[0], self.b[index])
+            self.scores.keep_open()
+        head = self.heads.step(z, self.b[index])
         return torch.stack([loss.detach(), ce.detach(), mi.detach(), head])
+
+    def _changing(self) -> Iterator[Tensor]:
+        """Every tensor that a step changes."""
+        yield from (self.scores.flat, self.scores.velocity, self.scores.raw)
+        yield from (self.heads.parameters, self.heads.velocity)
+        everything = named_tensors(self.sub.network)
+        yield from (everything[name] for name in self.sub.owned)
+        if self.batch_norm is not None:
+            for state in self.batch_norm.state.values():
+                yield from (value for value in state.values() if isinstance(value, Tensor))
 
     def _information(self, z: Tensor, index: Tensor) -> Tensor:
         """The mean over biases of I(b̂, b), over the conflicting samples or the whole batch."""
         if self.config.mi == "none":
             return torch.zeros((), device=self.device)
-        b = self.b[index]
-        include = self.conflicting[index] if self.config.mi == "conflicting" else torch.ones_like(b)
+        b, include = self.b[index], self.included[index]
         terms = [
             information(*joint_table(logits.softmax(1), b[:, k], include[:, k]))
             for k, logits in enumerate(self.heads.logits(z))
         ]
         return torch.stack(terms).mean()
-
-    # the bias head
-
-    def _refine_heads(self, label: str) -> None:
-        """Lines 4 and 12: train C_aux for E epochs with encoder and mask fixed, so z of a sample is computed once.
-
-        Departure where the data set augments: the cache holds one draw of each sample; cache=False is to the letter.
-        """
-        c = self.config
-        if c.mi == "none" or c.head_epochs == 0:
-            return
-        groups = self.strata if c.head_data == "balanced" else None
-        orders = [
-            draw(groups, len(self.cells), c.head_steps, c.batch_size, self.generator) for _ in range(c.head_epochs)
-        ]
-        self.scores.set_mask()
-        for order in [torch.cat(orders)] if c.cache else orders:
-            used, where = torch.unique(order, return_inverse=True)
-            seen = infer(
-                self.sub,
-                self.inputs,
-                index=used,
-                features=self.sub.bottleneck,
-                budget=c.cache_bytes,
-                progress=self.progress,
-                label=label,
-            )
-            assert seen.z is not None
-            self.heads.fit(seen.z, self.cells.b[used], where, c.batch_size)
-
-    def _velocity(self) -> Tensor:
-        """The momentum behind the scores; SGD keeps none where momentum is 0."""
-        buffer = self.optimizer.state[self.scores.flat].get("momentum_buffer")
-        return torch.zeros_like(self.scores.flat) if buffer is None else buffer
 
     # ends of epochs and of the run
 
@@ -305,14 +300,11 @@ class _Learner:
 
     def _settle(self, left: list[tuple[int, float]], epoch: int) -> bool:
         """Whether no gate can flip in the steps that are left; if so, let the scores coast to the schedule's end."""
-        c = self.config
-        velocity = self._velocity()
-        rates = {"lr": c.lr, "momentum": c.momentum, "weight_decay": c.weight_decay}
-        scores = self.scores.flat.detach()
-        if not settled(scores, velocity, self.scores.raw, left, **rates).all():
+        scores, velocity = self.scores.flat.detach(), self.scores.velocity
+        if not settled(scores, velocity, self.scores.raw, left, **self.rates).all():
             return False
         with torch.no_grad():
-            self.scores.flat.copy_(coast(scores, velocity, sum(steps for steps, _ in left), **rates))
+            self.scores.flat.copy_(coast(scores, velocity, sum(steps for steps, _ in left), **self.rates))
         self.stopped = f"epoch {epoch}: no gate can flip any more"
         return True
 

@@ -12,7 +12,10 @@ from torch import nn
 
 from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
+from bise.data.check import Check, check
 from bise.data.contract import Progress, labels
+from bise.data.pictures import PictureContents, PictureFiles, check_pictures
+from bise.data.tables import SPLITS
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
@@ -22,6 +25,7 @@ from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
 from bise.runs import Run, append_log
+from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
@@ -124,6 +128,23 @@ def shrink_job(
     summary[name] = summary.get(name, {}) | {"shrunk": figures}
     write_json(folder / "summary.json", summary)
     return figures
+
+
+def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:
+    """The labels of every split of a data set, and, where `files` are to be opened, the pictures that can't be read."""
+    if files and not (own.get("image") or Path(source).is_dir()):
+        raise BadInput("--files opens pictures; name their column with --image")
+    # the size is of no matter here, but pictures can't be listed without one
+    how = {**own, "size": own.get("size", "1")} if files else own
+    splits = splits_of(source, how, labels_only=not files, option="source")
+    parts = {name: split_of(splits, name) for name in SPLITS}
+    unreadable: dict[str, str] = {}
+    opened = 0
+    for data in parts.values() if files else ():
+        if data is not None and isinstance(data.dataset, (PictureFiles, PictureContents)):
+            unreadable |= check_pictures(data.dataset, progress=progress)
+            opened += len(data)
+    return check(parts, unreadable=unreadable, opened=opened if files else None)
 
 
 def split_of(splits: Splits, name: str) -> Any:

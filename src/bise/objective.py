@@ -60,8 +60,13 @@ def joint_table(probabilities: Tensor, b: Tensor, include: Tensor) -> tuple[Tens
     """
     probabilities = probabilities.float()
     include = include.to(probabilities.dtype)
-    true = F.one_hot(b, probabilities.shape[1]).to(probabilities.dtype)
+    true = one_hot(b, probabilities.shape[1]).to(probabilities.dtype)
     return (true * include.unsqueeze(1)).T @ probabilities, include.sum()
+
+
+def one_hot(b: Tensor, size: int) -> Tensor:
+    """[N, size] bool; a row of zeros where b is −1, not known."""
+    return b.unsqueeze(1) == torch.arange(size, device=b.device)
 
 
 def information(table: Tensor, count: Tensor) -> Tensor:

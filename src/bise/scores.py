@@ -18,13 +18,19 @@ State = tuple[Tensor, dict[str, Tensor]]
 
 
 class Scores:
-    """m of every unit of `sub` as one vector [units], which starts at 0; `raw` is the largest |∂L/∂gate| seen."""
+    """m of every unit of `sub` as one vector [units], which starts at 0; `raw` is the largest |∂L/∂gate| seen.
+
+    Everything lives in tensors that keep their place, so that a step can be recorded and replayed.
+    """
 
     def __init__(self, sub: Subnetwork, device: torch.device) -> None:
         self.sub = sub
         self.sizes = [site.units for site in sub.sites]
         self.flat = torch.zeros(sum(self.sizes), device=device, dtype=torch.float32, requires_grad=True)
+        self.velocity = torch.zeros_like(self.flat, requires_grad=False)
         self.raw = torch.zeros_like(self.flat, requires_grad=False)
+        self.site = torch.repeat_interleave(torch.tensor(self.sizes)).to(device)
+        """[units]: the site of each unit."""
 
     def pieces(self, vector: Tensor) -> Iterator[tuple[Site, Gate, Tensor]]:
         """`vector` [units] cut up by site."""
@@ -51,9 +57,15 @@ class Scores:
             gate.scores.copy_(piece)
             gate.mask.copy_(piece >= 0)
 
-    def note_gradient(self, values: Tensor) -> None:
+    @torch.no_grad()
+    def step(self, values: Tensor, *, lr: float, momentum: float, weight_decay: float) -> None:
+        """One step of SGD on the scores, after a backward pass through the gate values that `hold` returned."""
         assert values.grad is not None
+        assert self.flat.grad is not None
         torch.maximum(self.raw, values.grad.abs(), out=self.raw)
+        self.velocity.mul_(momentum).add_(self.flat.grad.add(self.flat, alpha=weight_decay))
+        self.flat.sub_(self.velocity, alpha=lr)
+        self.flat.grad = None
 
     def untouched(self) -> list[str]:
         """The sites that no gradient has reached: a part of the model under no_grad, or units that are all dead."""
@@ -72,16 +84,15 @@ class Scores:
             everything[name].copy_(tensor)
 
     @torch.no_grad()
-    def keep_open(self, velocity: Tensor) -> None:
+    def keep_open(self) -> None:
         """No site closes wholly: its best unit is held at 0, which is open, and loses the push behind it.
 
         Departure from the paper: a wholly closed site passes no gradient, so the scores before it would be stuck.
         """
-        for (_, _, piece), speed in zip(self.pieces(self.flat), velocity.split(self.sizes), strict=True):
-            top = piece.argmax()
-            closing = piece[top] < 0
-            piece[top] = piece[top].clamp_min(0)
-            speed[top] = torch.where(closing, speed[top].clamp_max(0), speed[top])
+        top = self.flat.new_full((len(self.sizes),), -torch.inf).scatter_reduce(0, self.site, self.flat, "amax")
+        held = (top < 0)[self.site] & (self.flat == top[self.site])
+        self.flat.masked_fill_(held, 0)
+        self.velocity.copy_(torch.where(held, self.velocity.clamp_max(0), self.velocity))
 
     @torch.no_grad()
     def cuts(self, example: Any) -> list[str]:

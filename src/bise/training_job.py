@@ -7,18 +7,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bise.auditing import audit
 from bise.config import TrainConfig
 from bise.data.contract import Progress, labels
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.errors import BadInput
-from bise.files import read_json, write_tensors
+from bise.files import write_tensors
 from bise.finetuning import owning
 from bise.recipes import Recipe, Rho, recipe, splits, start
 from bise.runs import Run
+from bise.sources import device_named
 from bise.twin import fingerprint
 
 
@@ -94,21 +93,6 @@ def train_job(
     return summary
 
 
-def device_named(name: str) -> torch.device:
-    """ "cpu", "cuda", "cuda:1"; "auto" is a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise BadInput(f"--device {name!r} is unknown; use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"--device {name} finds no GPU; use cpu")
-    if device.type not in ("cpu", "cuda"):
-        raise BadInput(f"--device {name!r} is unknown; use auto, cpu or cuda")
-    return device
-
-
 def rho_of(text: str | None) -> Rho:
     """ρ as it is typed: one number, or two with a comma between them."""
     if text is None:
@@ -144,14 +128,3 @@ def finetune_settings(preset: str, source: dict[str, Any]) -> dict[str, Any]:
         return {}
     chosen = recipe_of(source)
     return asdict(TrainConfig.paper() if chosen is None else chosen.finetune)
-
-
-def source_of(run: Path) -> dict[str, Any]:
-    """What a run says of its model and data, with the weights' whole path, for another run to refer to."""
-    source = read_json(run / "config.json").get("source")
-    if not isinstance(source, dict):
-        raise BadInput(f"{run} doesn't say which model and data it was made from; name a run of bise train or extract")
-    weights = source.get("weights")
-    if weights and (run / weights).is_file():
-        source = source | {"weights": str((run / weights).resolve())}
-    return source

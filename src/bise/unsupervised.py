@@ -65,12 +65,13 @@ def pseudo_bias(
         transform=train.transform if isinstance(train, Labelled) else None,
     )
     out.quality = {"conflicting_share": float(conflicting.double().mean())}
-    if len(torch.unique(known.b)) > 1 and known.biases == 1:
-        truth = ~known.aligned[:, 0]
+    if known.biases == 1 and len(torch.unique(known.b[known.known])) > 1:
+        truth = known.conflicting[:, 0]
         both = float((truth & conflicting).sum())
+        b = known.b[known.known, 0]
         out.quality |= {
-            "information": mutual_information(predicted, known.b[:, 0]) / entropy(known.b[:, 0]),
+            "information": mutual_information(predicted[known.known], b) / entropy(b),
             "recall": both / max(1, int(truth.sum())),
-            "precision": both / int(conflicting.sum()),
+            "precision": both / max(1, int((conflicting & known.known).sum())),
         }
     return out

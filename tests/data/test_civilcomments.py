@@ -84,8 +84,7 @@ def test_labels_by_hand(root):
 
 def test_texts_stay_as_they_are(root):
     comments = load("civilcomments", split="train", root=root).dataset
-    assert [comments.text(i) for i in range(4)] == [r[2] for r in ROWS[:4]]
-    assert comments.text(-1) == ""
+    assert list(comments.texts) == [r[2] for r in ROWS[:4]]
 
 
 def test_tokens_by_hand(root):

@@ -12,11 +12,28 @@ from bise.data.cells import Cells
 from bise.data.civilcomments import civilcomments
 from bise.data.contract import Labelled, labels
 from bise.data.fetching import download
+from bise.data.folders import hugging_face, image_folder
 from bise.data.multi_color_mnist import multi_color_mnist
 from bise.data.noise import noisy_bias
+from bise.data.pictures import PictureFiles
+from bise.data.tables import table
+from bise.data.transforms import Transform
 from bise.errors import BadInput
 
-__all__ = ["Cells", "Labelled", "download", "labels", "load", "noisy_bias"]
+__all__ = [
+    "Cells",
+    "Labelled",
+    "PictureFiles",
+    "Transform",
+    "download",
+    "hugging_face",
+    "image_folder",
+    "labels",
+    "load",
+    "names",
+    "noisy_bias",
+    "table",
+]
 
 _SETS: dict[str, Callable[..., Labelled]] = {
     "biased-mnist": biased_mnist,
@@ -26,6 +43,11 @@ _SETS: dict[str, Callable[..., Labelled]] = {
 }
 _NATURAL = ("celeba", "civilcomments")
 """Sets whose bias is as it was found."""
+
+
+def names() -> tuple[str, ...]:
+    """The data sets that `load` knows."""
+    return tuple(_SETS)
 
 
 def load(

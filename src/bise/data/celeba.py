@@ -15,6 +15,7 @@ from bise.data.arguments import SPLITS, check_choice
 from bise.data.cells import Cells
 from bise.data.contract import Labelled
 from bise.data.idx import data_root
+from bise.data.strings import Strings
 from bise.data.transforms import Transform
 from bise.errors import BadInput
 
@@ -84,13 +85,13 @@ class Faces(Dataset[Tensor]):
 
     def __init__(self, folder: Path, names: Sequence[str], preprocessing: str) -> None:
         self.folder, self.preprocessing = folder, preprocessing
-        self.names = np.array(names)  # one block of memory instead of 200,000 objects
+        self.names = Strings(names)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __getitem__(self, index: int) -> Tensor:
-        return decode(self.folder / str(self.names[index]), self.preprocessing)
+        return decode(self.folder / self.names[index], self.preprocessing)
 
 
 def decode(path: Path, preprocessing: str) -> Tensor:

@@ -19,7 +19,10 @@ MOST_CELLS = 10_000_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cells:
-    """Labels y [N] and b [N, K], and all that follows from them alone."""
+    """Labels y [N] and b [N, K], and all that follows from them alone.
+
+    A b of −1 is not known: such a sample counts for the task and has no cell.
+    """
 
     y: Tensor
     b: Tensor
@@ -52,7 +55,7 @@ class Cells:
         given = list(bias_classes) if bias_classes is not None else [None] * b.shape[1]
         if len(given) != b.shape[1]:
             raise BadInput(f"bias_classes has {len(given)} entries for {b.shape[1]} biases; give one for each")
-        sizes = tuple(_count(b[:, k], n, f"b[{k}]", f"bias_classes[{k}]") for k, n in enumerate(given))
+        sizes = tuple(_count(b[:, k], n, f"b[{k}]", f"bias_classes[{k}]", -1) for k, n in enumerate(given))
         total = classes * math.prod(sizes)
         if total > MOST_CELLS:
             raise BadInput(
@@ -81,12 +84,22 @@ class Cells:
         return len(self.bias_classes)
 
     @cached_property
+    def known(self) -> Tensor:
+        """[N] bool: samples whose biases are all known."""
+        return (self.b >= 0).all(1)
+
+    @cached_property
+    def unknown(self) -> int:
+        """How many samples lack a bias label."""
+        return int((~self.known).sum())
+
+    @cached_property
     def index(self) -> Tensor:
-        """[N]: the cell of each sample, row-major over (y, b_1, …, b_K)."""
+        """[N]: the cell of each sample, row-major over (y, b_1, …, b_K); −1 where a bias is not known."""
         index = self.y.clone()
         for k, size in enumerate(self.bias_classes):
             index = index * size + self.b[:, k]
-        return index
+        return torch.where(self.known, index, -1)
 
     @cached_property
     def counts(self) -> Tensor:
@@ -94,23 +107,28 @@ class Cells:
         total = self.classes
         for size in self.bias_classes:
             total *= size
-        return torch.bincount(self.index, minlength=total)
+        return torch.bincount(self.index[self.known], minlength=total)
 
     @cached_property
     def aligned(self) -> Tensor:
         """[N, K] bool: whether the sample carries the aligned b of its y."""
-        return self.b == self.aligned_bias[:, self.y].T
+        return (self.b == self.aligned_bias[:, self.y].T) & (self.b >= 0)
+
+    @cached_property
+    def conflicting(self) -> Tensor:
+        """[N, K] bool: whether its b is known and another one."""
+        return ~self.aligned & (self.b >= 0)
 
     @cached_property
     def alignment_index(self) -> Tensor:
-        """[N]: the combination of aligned (0) and conflicting (1) over the biases, 0 … 2^K − 1."""
+        """[N]: the combination of aligned (0) and conflicting (1) over the biases, 0 … 2^K − 1; −1 if not known."""
         powers = 2 ** torch.arange(self.biases - 1, -1, -1)
-        return ((~self.aligned).long() * powers).sum(1)
+        return torch.where(self.known, (self.conflicting.long() * powers).sum(1), -1)
 
     @cached_property
     def rho(self) -> tuple[float, ...]:
-        """The share of aligned samples, for each bias."""
-        return tuple(self.aligned.double().mean(0).tolist())
+        """The share of aligned samples among those whose bias is known, for each bias."""
+        return tuple((self.aligned.sum(0).double() / (self.b >= 0).sum(0).clamp_min(1)).tolist())
 
     @property
     def empty(self) -> list[tuple[int, ...]]:
@@ -160,7 +178,7 @@ class Cells:
             raise BadInput(f"{what} holds one class only (y={int(self.y[0])}); it needs at least two")
         for k in range(self.biases):
             which = "b" if self.biases == 1 else f"b[{k}]"
-            conflicting = ~self.aligned[:, k]
+            conflicting = self.conflicting[:, k]
             if not conflicting.any():
                 raise BadInput(
                     f"{what} has no conflicting sample (ρ = 1 for {which}): nothing tells target from bias;"
@@ -186,10 +204,13 @@ class Cells:
             )
 
 
-def _count(values: Tensor, given: int | None, what: str, argument: str) -> int:
+def _count(values: Tensor, given: int | None, what: str, argument: str, least: int = 0) -> int:
     low, high = int(values.min()), int(values.max())
-    if low < 0:
-        raise BadInput(f"{what} holds the label {low}; labels are ints from 0")
+    if low < least:
+        also = "" if least == 0 else ", or −1 where it is not known"
+        raise BadInput(f"{what} holds the label {low}; labels are ints from 0{also}")
+    if high < 0:
+        raise BadInput(f"{what} is −1, not known, for every sample; label some, or let bise.pseudo_bias do it")
     if given is None:
         return high + 1
     if high >= given:
@@ -201,6 +222,7 @@ def _count(values: Tensor, given: int | None, what: str, argument: str) -> int:
 
 def _lift(y: Tensor, b: Tensor, classes: int, size: int) -> Tensor:
     """[classes]: argmax over b of P(b|y) / P(b); the first b wins a tie, −1 where y has no sample."""
+    y, b = y[b >= 0], b[b >= 0]
     table = torch.bincount(y * size + b, minlength=classes * size).view(classes, size).double()
     lift = table / table.sum(1, keepdim=True).clamp_min(1) / table.sum(0, keepdim=True).clamp_min(1)
     best = lift.argmax(1)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -14,6 +13,7 @@ from torch.utils.data import Dataset
 from bise.data.arguments import SPLITS, check_choice
 from bise.data.contract import Labelled
 from bise.data.idx import data_root
+from bise.data.strings import Strings
 from bise.errors import BadInput
 
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
@@ -55,20 +55,14 @@ class Comments(Dataset[dict[str, Tensor]]):
     """Texts in one block of bytes, each cut into word pieces when it is asked for."""
 
     def __init__(self, texts: Sequence[str], vocabulary: Path, length: int) -> None:
-        encoded = [text.encode("utf-8", "replace") for text in texts]
-        self.ends = np.cumsum([len(text) for text in encoded])
-        self.block = b"".join(encoded)
+        self.texts = Strings(texts)
         self.tokenizer = tokenizer(vocabulary, length)
 
     def __len__(self) -> int:
-        return len(self.ends)
-
-    def text(self, index: int) -> str:
-        index = range(len(self))[index]
-        return self.block[int(self.ends[index - 1]) if index else 0 : int(self.ends[index])].decode()
+        return len(self.texts)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        found = self.tokenizer.encode(self.text(index))
+        found = self.tokenizer.encode(self.texts[index])
         return {"input_ids": torch.tensor(found.ids), "attention_mask": torch.tensor(found.attention_mask)}
 
 

@@ -14,11 +14,14 @@ def strata(cells: Cells, balance: str) -> Tensor:
     """[N]: what is drawn evenly: the cells, or the alignment groups; "auto" takes these where biases are several.
 
     With several biases the cells multiply (1,000 in Multi-Color MNIST, most with one sample or none), and even
-    draws from them would be draws of a few conflicting samples over and over.
+    draws from them would be draws of a few conflicting samples over and over. Samples without a bias label are a
+    stratum of their own for each class, beside the cells, or one beside the alignment groups.
     """
     if balance == "auto":
         balance = "cells" if cells.biases == 1 else "alignment"
-    return cells.index if balance == "cells" else cells.alignment_index
+    if balance == "cells":
+        return torch.where(cells.known, cells.index, len(cells.counts) + cells.y)
+    return torch.where(cells.known, cells.alignment_index, 2**cells.biases)
 
 
 def sample_weights(cells: Cells, scheme: str, balance: str = "auto") -> Tensor | None:
@@ -28,7 +31,14 @@ def sample_weights(cells: Cells, scheme: str, balance: str = "auto") -> Tensor |
     if scheme == "groups":
         return group_weights(strata(cells, balance))
     if scheme == "paper":
-        return paper_weights(cells.y, cells.b, cells.aligned, cells.classes, cells.bias_classes)
+        # the closed forms are about labelled samples; another one weighs as they do on average
+        known = cells.known
+        weights = torch.empty(len(cells), dtype=torch.float64)
+        weights[known] = paper_weights(
+            cells.y[known], cells.b[known], cells.aligned[known], cells.classes, cells.bias_classes
+        )
+        weights[~known] = weights[known].mean()
+        return weights
     raise BadInput(f'weights={scheme!r} is unknown; use "groups", "paper" or "none"')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -38,8 +39,17 @@ class Transform:
     def __call__(self, x: Tensor, draws: Tensor | None = None) -> Tensor:
         if draws is not None:
             x = self._augmented(x, draws.to(x.device))
-        mean, std = (torch.tensor(v, device=x.device).view(1, -1, 1, 1) for v in (self.mean, self.std))
-        return x.to(torch.float32, copy=True).div_(255).sub_(mean).div_(std)
+        x = x.to(torch.float32, copy=True).div_(255)
+        for channels, mean, std in self._by_channel(x):
+            channels.sub_(mean).div_(std)
+        return x
+
+    def _by_channel(self, x: Tensor) -> Iterator[tuple[Tensor, float, float]]:
+        """Numbers rather than tensors: a tensor made on the host would stop a GPU to be copied."""
+        if len(set(self.mean)) == len(set(self.std)) == 1:
+            yield x, self.mean[0], self.std[0]
+        else:
+            yield from zip(x.unbind(1), self.mean, self.std, strict=True)
 
     def _augmented(self, x: Tensor, draws: Tensor) -> Tensor:
         """Each picture cropped and mirrored by its own three numbers: top, left, mirror."""

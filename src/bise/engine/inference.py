@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bise.data.contract import Progress
 from bise.engine.inputs import Inputs
+from bise.engine.precision import autocast
 from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
@@ -20,7 +21,7 @@ from bise.models.outputs import call, class_logits
 @dataclass(frozen=True, kw_only=True)
 class Inferred:
     logits: Tensor
-    """[N, C] on the CPU."""
+    """[N, C] on the CPU; [0, C] where z went into a tensor that was handed in."""
     z: Tensor | None
     """[N, d]: in memory, or mapped to a file of its own beyond the budget."""
 
@@ -32,33 +33,37 @@ def infer(
     *,
     index: Tensor | None = None,
     features: str | None = None,
-    batch_size: int = 500,
+    batch_size: int | None = None,
+    into: Tensor | None = None,
     budget: int = 2 << 30,
+    precision: str = "fp32",
     progress: Progress | None = None,
     label: str = "evaluating",
 ) -> Inferred:
     """Logits (and z, the input of the module `features`) of the samples `index`, or of all, in their order.
 
-    The network is left in eval mode.
+    With `into`, z is written there and no logits are kept. The network is left in eval mode.
     """
     sub.eval()
     order = torch.arange(len(inputs)) if index is None else index
+    batch_size = batch_size or inputs.roomy_batch()
     logits: list[Tensor] = []
-    z: Tensor | None = None
+    z = into
     done = 0
     catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
-    with catching as caught:
+    with catching as caught, autocast(precision, inputs.device):
         for x, chunk in inputs.batches(order, batch_size):
-            logits.append(class_logits(call(sub, x)).float().cpu())
-            check_rows(logits[-1], caught[0] if features else None, len(chunk))
+            out = class_logits(call(sub, x)).float()
+            check_rows(out, caught[0] if features else None, len(chunk))
+            logits.append(out if into is None else out[:0])
             if features:
                 if z is None:
-                    z = _allocate(len(order), caught[0].shape[1], caught[0].device, budget)
+                    z = storage(len(order), caught[0].shape[1], caught[0].device, budget)
                 z[done : done + len(chunk)] = caught[0].float()
             done += len(chunk)
             if progress is not None:
                 progress(label, done, len(order))
-    return Inferred(logits=torch.cat(logits), z=z)
+    return Inferred(logits=torch.cat(logits).cpu(), z=z)
 
 
 def check_rows(logits: Tensor, z: Tensor | None, samples: int) -> None:
@@ -71,8 +76,9 @@ def check_rows(logits: Tensor, z: Tensor | None, samples: int) -> None:
             )
 
 
-def _allocate(samples: int, width: int, device: torch.device, budget: int) -> Tensor:
+def storage(samples: int, width: int, device: torch.device, budget: int) -> Tensor:
+    """Zeros [samples, width] on `device`, or in a file without a name that is mapped to memory, beyond `budget`."""
     if samples * width * 4 <= budget:
-        return torch.empty(samples, width, device=device)
+        return torch.zeros(samples, width, device=device)
     with tempfile.TemporaryFile(prefix="bise-features-") as file:  # the mapping outlives the name and the handle
         return torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(samples, width)))

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bise.data.contract import input_of, stored, tensors_of
 from bise.errors import BadInput
-from bise.models.outputs import to_device
+from bise.models.outputs import tensors_in, to_device
 
 
 class Inputs:
@@ -53,6 +53,17 @@ class Inputs:
             start += len(index)
             yield self._laid_out(x if self.transform is None else self.transform(x, chosen)), index
 
+    @property
+    def on_device(self) -> bool:
+        """Whether all inputs lie on the device already."""
+        return self.x is not None and self.x.device == self.device
+
+    def gather(self, index: Tensor, draws: Tensor | None = None) -> Any:
+        """x of the samples `index` [n], where the inputs lie on the device; nothing is asked of the host."""
+        assert self.x is not None
+        x = self.x.index_select(0, index)
+        return self._laid_out(x if self.transform is None else self.transform(x, draws))
+
     def draws(self, count: int, augment: torch.Generator | None) -> Tensor | None:
         """Random numbers for augmenting `count` samples, on the device; None where nothing is to be augmented."""
         if self.transform is None or augment is None:
@@ -93,6 +104,12 @@ class Inputs:
             except RuntimeError:
                 return
             self.channels_last = True
+
+    def roomy_batch(self) -> int:
+        """A batch for inference: large enough to keep the device busy, small enough for a network's activations."""
+        numel = max((t.numel() // len(t) for t in tensors_in(self.example(1))), default=1)
+        most, elements = (4096, 1 << 23) if self.device.type == "cuda" else (500, 1 << 21)
+        return max(16, min(most, elements // max(1, numel)))
 
     def example(self, count: int = 4) -> Any:
         """The first few inputs, as a batch."""

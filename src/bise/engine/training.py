@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from bise.data.cells import Cells
 from bise.data.contract import Progress
 from bise.data.sampling import draw, sample_weights, strata
 from bise.engine.inputs import Inputs
+from bise.engine.precision import autocast, fast_convolutions, resolved
+from bise.engine.steps import Steps
 from bise.engine.validation import Validation
 from bise.errors import BadInput
 from bise.gates import Subnetwork
@@ -38,32 +40,42 @@ def fit(
     if not parameters:
         raise BadInput("there is nothing to train: the network owns no parameter")
     inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
-    optimizer = _optimizer(parameters, config)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _factor(config, epoch))
+    rate = torch.tensor(config.lr, device=inputs.device) if inputs.device.type == "cuda" else None
+    optimizer = _optimizer(parameters, config, rate)
+    precision = resolved(config.precision, sub.network)
     generator = torch.Generator().manual_seed(config.seed)
     groups = strata(cells, config.balance) if config.sampler == "balanced" else None
     weights = sample_weights(cells, config.weights, config.balance)
     weights = None if weights is None else weights.float().to(inputs.device)
     y = cells.y.to(inputs.device)
+
+    def update(x: Any, index: Tensor) -> Tensor:
+        with autocast(precision, inputs.device):
+            logits = class_logits(call(sub, x))
+        loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach().unsqueeze(0)
+
+    def changing() -> Iterator[Tensor]:
+        everything = named_tensors(sub.network)
+        yield from (everything[name] for name in sub.owned)
+        for state in optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, Tensor))
+
+    steps = Steps(update, inputs, config.batch_size, state=changing, graphs=config.graphs)
     history: list[dict[str, Any]] = []
     best: tuple[float, dict[str, Tensor]] | None = None
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):  # dropout draws from the global generators, which stay the caller's
+    # dropout draws from the global generators, which stay the caller's
+    with torch.random.fork_rng(devices=cuda), fast_convolutions(inputs.device):
         torch.manual_seed(config.seed)
         for epoch in range(1, config.epochs + 1):
+            _set_rate(optimizer, config.lr * _factor(config, epoch - 1))
             order = draw(groups, len(cells), config.steps, config.batch_size, generator)
             sub.train()
-            losses = []
-            for x, index in inputs.batches(order, config.batch_size, augment=generator):
-                index = index.to(inputs.device)
-                logits = class_logits(call(sub, x))
-                loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
-            scheduler.step()
-            row: dict[str, Any] = {"epoch": epoch, "loss": float(torch.stack(losses).mean())}
+            row: dict[str, Any] = {"epoch": epoch, "loss": float(steps.run(order, generator).mean())}
             if not math.isfinite(row["loss"]):
                 raise BadInput(f"the loss became non-finite in epoch {epoch}; lower lr (now {config.lr:g})")
             if validation is not None:
@@ -90,11 +102,24 @@ def _owned(sub: Subnetwork) -> dict[str, Tensor]:
     return {name: everything[name].detach().clone() for name in sub.owned}
 
 
-def _optimizer(parameters: list[Any], config: TrainConfig) -> torch.optim.Optimizer:
+def _optimizer(parameters: list[Any], config: TrainConfig, rate: Tensor | None) -> torch.optim.Optimizer:
+    """With `rate`, a tensor on the GPU, the learning rate can change under a recorded step."""
+    lr: float | Tensor = config.lr if rate is None else rate
+    fused = None if rate is None else True
     if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+        return torch.optim.SGD(
+            parameters, lr=lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused
+        )
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    return kind(parameters, lr=lr, weight_decay=config.weight_decay, fused=fused, capturable=rate is not None)
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
 
 
 def _factor(config: TrainConfig, epoch: int) -> float:

@@ -1,0 +1,40 @@
+"""In which number format networks are run while they are trained or searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def resolved(precision: str, model: nn.Module) -> str:
+    """What "auto" means for `model`: bf16 on a GPU that has it, else fp32; a model that isn't fp32 keeps its own."""
+    parameter = next(model.parameters(), None)
+    if parameter is None or parameter.dtype != torch.float32:
+        return "own"
+    if precision != "auto":
+        return precision
+    return "bf16" if parameter.is_cuda and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Forward passes in `precision`; losses, mutual information, weights and scores stay in fp32.
+
+    Casts aren't cached, since a recorded graph would go on with the weights of the day it was recorded.
+    """
+    if precision != "bf16":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+@contextmanager
+def fast_convolutions(device: torch.device) -> Iterator[None]:
+    """Let cuDNN try its algorithms on the shapes it meets; the caller's setting comes back afterwards."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=torch.backends.cudnn.allow_tf32):
+        yield
