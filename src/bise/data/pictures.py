@@ -122,9 +122,13 @@ def picture_size(size: tuple[int, int] | Sequence[int] | int) -> tuple[int, int]
 
 
 class _Unreadable(BadInput):
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name} can't be read as a picture ({reason}); replace it or leave it out")
-        self.reason = reason
+    reason = ""
+
+
+def _unreadable(name: str, reason: str) -> _Unreadable:
+    error = _Unreadable(f"{name} can't be read as a picture ({reason}); replace it or leave it out")
+    error.reason = reason
+    return error
 
 
 def _name(source: str | Path | bytes) -> str:
@@ -137,14 +141,14 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
     if not isinstance(source, bytes):
         path = Path(source)
         if not path.is_file():  # a pipe would wait for ever
-            raise _Unreadable(name, "it is a folder" if path.is_dir() else "it does not exist")
+            raise _unreadable(name, "it is a folder" if path.is_dir() else "it does not exist")
         try:
             if path.stat().st_size == 0:
-                raise _Unreadable(name, "it is empty")
+                raise _unreadable(name, "it is empty")
         except OSError as error:
-            raise _Unreadable(name, str(error.strerror)) from error
+            raise _unreadable(name, str(error.strerror)) from error
     elif not source:
-        raise _Unreadable(name, "it is empty")
+        raise _unreadable(name, "it is empty")
     bomb = image_module.DecompressionBombError, image_module.DecompressionBombWarning
     try:
         with warnings.catch_warnings():
@@ -153,7 +157,7 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
             with image_module.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
-                    raise _Unreadable(name, f"its {width} × {height} pixels are more than {MOST_PIXELS:,}")
+                    raise _unreadable(name, f"its {width} × {height} pixels are more than {MOST_PIXELS:,}")
                 animated = getattr(image, "n_frames", 1) > 1
                 image.load()
                 picture = _eight_bits(operations.exif_transpose(image), channels, name)
@@ -162,11 +166,11 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
     except _Unreadable:
         raise
     except image_module.UnidentifiedImageError as error:
-        raise _Unreadable(name, "it is no picture of a known format") from error
+        raise _unreadable(name, "it is no picture of a known format") from error
     except bomb as error:
-        raise _Unreadable(name, f"it claims more than {image_module.MAX_IMAGE_PIXELS:,} pixels") from error
+        raise _unreadable(name, f"it claims more than {image_module.MAX_IMAGE_PIXELS:,} pixels") from error
     except Exception as error:  # a decoder may raise anything on a broken file
-        raise _Unreadable(name, (str(error) or type(error).__name__).splitlines()[0]) from error
+        raise _unreadable(name, (str(error) or type(error).__name__).splitlines()[0]) from error
     return (pixels.permute(2, 0, 1).contiguous() if channels == 3 else pixels.unsqueeze(0)), animated
 
 
@@ -177,7 +181,7 @@ def _eight_bits(image: Any, channels: int, name: str) -> Any:
         values = np.asarray(image)
         if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
             kind = "floating-point" if values.dtype.kind == "f" else "32-bit"
-            raise _Unreadable(name, f"its {kind} pixels have no known range; save it with 8 or 16 bits")
+            raise _unreadable(name, f"its {kind} pixels have no known range; save it with 8 or 16 bits")
         grey = ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)  # 65535 = 257 · 255
         return type(image).convert(_pillow()[0].fromarray(grey), mode)
     if image.mode in ("P", "PA"):
