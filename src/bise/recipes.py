@@ -30,8 +30,8 @@ class Recipe:
     """Of the recipe, and of its data set."""
     rho: Rho
     """Share of aligned training samples, for each bias; None where the bias is as it was found."""
-    protocol: str | None
-    """The data set's; None is its own default."""
+    protocol: str
+    """How splits are made, by the data set's own names; by default the paper's."""
     architecture: str
     classes: int
     start: str
@@ -114,7 +114,7 @@ def corrupted_cifar10(*, rho: Rho = None, protocol: str | None = None) -> Recipe
     return Recipe(
         name="corrupted-cifar10",
         rho=0.95 if rho is None else rho,
-        protocol=protocol,
+        protocol=protocol or "paper",
         architecture="ResNet-18",
         classes=10,
         start="imagenet",
