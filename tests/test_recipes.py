@@ -203,7 +203,7 @@ def test_resnet_from_imagenet_in_torchs_cache_or_not_at_all(tmp_path, monkeypatc
         raise URLError("no route")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    with pytest.raises(BadInput, match="can't be fetched .*give weights=FILE or weights=None to start from scratch"):
+    with pytest.raises(BadInput, match="can't be fetched .*give weights=FILE, or weights=None to start from scratch"):
         resnet18(2, "imagenet")
 
 

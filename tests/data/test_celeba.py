@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from bise import BadInput, TrainConfig
+from bise.cli import app
 from bise.data import labels, load
 from bise.data.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, decode, read_attributes, read_partition
 from bise.data.sampling import sample_weights
@@ -153,6 +157,17 @@ def test_training_from_disk_works(root):
     data = load("celeba", split="train", root=root)
     history = fit(model, Inputs(data, torch.device("cpu")), labels(data), TrainConfig(epochs=2, batch_size=8))
     assert len(history) == 2
+
+
+def test_the_recipe_trains_from_these_files(root, tmp_path):
+    own = ["--data-root", root, "--weights", "scratch", "--device", "cpu", "--epochs", "1", "--limit", "8"]
+    result = CliRunner().invoke(app, ["train", "celeba", *map(str, own), "--out", str(tmp_path / "run"), "--json"])
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["start"] == "scratch"
+    assert summary["samples"] == {"train": 8, "test": 8}
+    result = CliRunner().invoke(app, ["audit", "--from", str(tmp_path / "run"), "--json"])
+    assert json.loads(result.stdout)["accuracy"] == pytest.approx(summary["vanilla"]["accuracy"])
 
 
 @pytest.mark.parametrize(

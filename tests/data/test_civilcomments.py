@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, ExtractConfig
+from bise.cli import app
 from bise.data import labels, load
 from bise.data.civilcomments import IDENTITIES, civilcomments, read_comments, tokenizer
 from bise.data.sampling import sample_weights
@@ -124,18 +127,48 @@ def test_word_pieces_equal_those_of_transformers(data_root):
         assert found.attention_mask == expected["attention_mask"]
 
 
-def test_a_small_bert_is_audited_and_extracted_from(tmp_path):
+def commented(tmp_path):
+    """120 comments whose toxicity shows in one word and whose mention of an identity shows in another."""
     rows = []
     for number in range(120):
         toxic = number % 2
         mentions = toxic if number % 7 else 1 - toxic
         text = ("fool " if toxic else "nice ") + ("you are" if mentions else "a")
-        rows.append(row(number, text, ("train", "train", "test")[number % 3], toxic, female=mentions))
-    root = write(tmp_path, rows)
+        rows.append(row(number, text, ("train", "val", "test")[number % 3], toxic, female=mentions))
+    return write(tmp_path, rows)
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def test_the_recipe_goes_from_a_bert_folder_to_a_subnetwork(tmp_path):
+    root = commented(tmp_path)
+    bert(2, None, vocab_size=len(WORDS), **SMALL)[0].save_pretrained(tmp_path / "small")
+    own = ["--data-root", root, "--weights", tmp_path / "small", "--device", "cpu", "--epochs", "1"]
+
+    def run(*arguments):
+        result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    vanilla = run("train", "civilcomments", *own, "--out", tmp_path / "vanilla")
+    assert vanilla["start"] == str(tmp_path / "small")
+    config = json.loads((tmp_path / "vanilla/config.json").read_text())
+    assert config["source"]["model_arguments"]["hidden_size"] == 16
+    quick = ["--upsilon", "1", "--steps", "1", "--batch-size", "8"]
+    found = run("extract", "--from", tmp_path / "vanilla", "--out", tmp_path / "found", "--preset", "paper", *quick)
+    assert found["subnetwork"]["units"]["all"] == 32 + 16 + 16  # intermediate, output, pooler
+    assert found["selection"]["on"] == "val, worst_group"
+    assert found["vanilla"]["worst_group"] == pytest.approx(vanilla["vanilla"]["worst_group"])
+    tuned = run("finetune", tmp_path / "found", "--preset", "paper", "--epochs", "1")
+    assert (tuned["finetune"]["optimizer"], tuned["finetune"]["lr"]) == ("adamw", 1e-8)
+
+
+def test_a_small_bert_is_audited_and_extracted_from(tmp_path):
+    root = commented(tmp_path)
     train, test = (load("civilcomments", split=s, root=root) for s in ("train", "test"))
     torch.manual_seed(0)
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    model, provenance = bert(2, None, vocab_size=len(WORDS), **small)
+    model, provenance = bert(2, None, vocab_size=len(WORDS), **SMALL)
     assert provenance == "scratch"
     model.eval()
     found = bise.audit(model, test, aligned=labels(train), probe=False)

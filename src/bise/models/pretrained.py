@@ -40,7 +40,7 @@ def resnet18(classes: int, weights: str | Path | None = None) -> tuple[nn.Module
         except (URLError, http.client.HTTPException, OSError, RuntimeError) as error:
             raise BadInput(
                 f"ImageNet weights are not in torch's cache and can't be fetched from {chosen.url}"
-                f" ({str(error).splitlines()[0]}); give weights=FILE or weights=None to start from scratch"
+                f" ({str(error).splitlines()[0]}); give weights=FILE, or weights=None to start from scratch"
             ) from error
         return model, start_from(model, state, head="fc", what=f"ImageNet-1K, torchvision {chosen.name}")
     return model, start_from(model, read_state(Path(weights)), head="fc", what=str(weights))
