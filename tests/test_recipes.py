@@ -261,14 +261,14 @@ def summary_of(folder):
 @pytest.mark.data
 def test_train_extract_finetune_shrink_audit(tmp_path, data_root):
     vanilla, found = tmp_path / "vanilla", tmp_path / "found"
-    own = ["--data-root", data_root, "--device", "cpu", "--limit", "500", "--rho", "0.9,0.8", "--epochs", "2"]
+    own = ["--data-root", data_root, "--device", "cpu", "--limit", "300", "--rho", "0.9,0.8", "--epochs", "2"]
     result = run("train", "multi-color-mnist", *own, "--protocol", "held-out", "--out", vanilla)
     assert result.exit_code == 0, result.output
     assert "started from: scratch" in result.stdout
     assert {p.name for p in vanilla.iterdir()} == {"config.json", "metrics.jsonl", "model.safetensors", "summary.json"}
     config = json.loads((vanilla / "config.json").read_text())
     assert config["recipe"]["rho"] == [0.9, 0.8]
-    assert (config["recipe"]["train"]["epochs"], config["recipe"]["protocol"], config["limit"]) == (2, "held-out", 500)
+    assert (config["recipe"]["train"]["epochs"], config["recipe"]["protocol"], config["limit"]) == (2, "held-out", 300)
     assert config["start"] == "scratch"
     assert {"torch", "bise"} <= set(config["machine"])
     model = architecture(recipe="multi-color-mnist")
@@ -310,6 +310,14 @@ def test_biased_mnist_trains_by_its_recipe_and_selects_on_val(tmp_path, data_roo
     result = run("extract", "--from", vanilla, "--out", found, *quick)
     assert result.exit_code == 0, result.output
     assert "best mask on val" in result.stdout
+
+
+@pytest.mark.data
+def test_too_small_a_trial_is_refused_before_training(tmp_path, data_root):
+    result = run("train", "multi-color-mnist", "--data-root", data_root, "--limit", "4", "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "test holds class" in result.stderr
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,9 @@ def train_job(
     }
     train, test = splits("train", **arguments), splits("test", **arguments)
     assert train is not None
+    assert test is not None
     cells = labels(train, progress=progress)
+    cells.check_covers(labels(test, progress=progress), "test")  # now, and not after hours of training
     model, provenance, shape = start(chosen, weights, seed=seed)
     run = Run(
         out,

@@ -169,6 +169,12 @@ def test_noise_changes_exactly_so_many_labels(p, seed, biases):
     assert data.b.max() == 4 if biases == 1 else True
 
 
+def test_noise_leaves_samples_without_a_bias_label_alone():
+    b = torch.tensor([0, 1, -1, -1] * 10)
+    noisy = noisy_bias(Labelled(TensorDataset(torch.zeros(40, 1)), y=torch.arange(40) % 2, b=b), 1.0)
+    assert noisy.b.tolist() == [1, 0, -1, -1] * 10
+
+
 def test_noise_refuses_what_has_no_other_label():
     with pytest.raises(BadInput, match="p=2"):
         noisy_bias(a_set(), 2)

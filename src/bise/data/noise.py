@@ -11,9 +11,10 @@ from bise.errors import BadInput
 
 
 def noisy_bias(labelled: Labelled, p: float, seed: int = 0) -> Labelled:
-    """`labelled` with another random b for round(p · N) of its samples, drawn by `seed`; all else is as it was.
+    """`labelled` with another random b for round(p · N) of its N samples, drawn by `seed`; all else is as it was.
 
-    Where there are several biases, each of a chosen sample's labels changes.
+    Where there are several biases, each of a chosen sample's labels changes. A sample without a bias label stays so,
+    and isn't counted.
     """
     if not 0 <= p <= 1:
         raise BadInput(f"p={p} is no share of samples; give a value from 0 to 1")
@@ -21,7 +22,8 @@ def noisy_bias(labelled: Labelled, p: float, seed: int = 0) -> Labelled:
     if min(cells.bias_classes) < 2:
         raise BadInput(f"a bias with {min(cells.bias_classes)} value has no other to change to; give at least two")
     generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(cells), generator=generator)[: round(p * len(cells))]
+    known = cells.known.nonzero().flatten()
+    chosen = known[torch.randperm(len(known), generator=generator)[: round(p * len(known))]]
     b = cells.b.clone()
     for k, size in enumerate(cells.bias_classes):
         step = torch.randint(1, size, (len(chosen),), generator=generator)  # never 0, so never the same b
