@@ -228,6 +228,7 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     from torch import nn
 
     from bise.errors import BadInput
+    from bise.models.weights import read_state
 
     try:
         model = function(name, "--model")(**(arguments or {}))
@@ -237,28 +238,10 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
     if weights is not None:
         try:
-            model.load_state_dict(_state(weights))
+            model.load_state_dict(read_state(weights))
         except (RuntimeError, TypeError, AttributeError) as error:
             raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
     return model
-
-
-def _state(weights: Path) -> Any:
-    import pickle
-
-    import torch
-
-    from bise.errors import BadInput
-    from bise.files import read_tensors
-
-    if weights.suffix == ".safetensors":
-        return read_tensors(weights)
-    try:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"--weights {weights} can't be read ({reason}); give a state dict or .safetensors") from error
-    return state.get("state_dict", state) if isinstance(state, dict) else state
 
 
 def _listed(names: str) -> list[str]:

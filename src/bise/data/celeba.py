@@ -52,20 +52,17 @@ def celeba(
     folder = data_root(root) / "celeba"
     values = read_attributes(_either(folder, "list_attr_celeba"), (target, bias))
     parts = read_partition(_either(folder, "list_eval_partition"))
-    names, found = [], []
-    aligned: Any = {0: 1, 1: 0} if (target, bias) == ("Blond_Hair", "Male") else None
-    for name, part in parts.items():
-        if name not in values:
-            raise BadInput(f"{name} has a partition and no attributes in {folder}; fetch both lists again")
-        if part == SPLITS.index(split):
-            names.append(name)
-            found.append(values[name])
+    missing = next((name for name in parts if name not in values), None)
+    if missing is not None:
+        raise BadInput(f"{missing} has a partition and no attributes in {folder}; fetch both lists again")
+    names = [name for name, part in parts.items() if part == SPLITS.index(split)]
     if not names:
         raise BadInput(f"{folder} has no picture in the split {split!r}; fetch list_eval_partition again")
-    if aligned is None:
+    aligned: Any = {0: 1, 1: 0}
+    if (target, bias) != ("Blond_Hair", "Male"):
         train = torch.tensor([values[name] for name, part in parts.items() if part == 0]).reshape(-1, 2)
         aligned = Cells.of(train[:, 0], train[:, 1], classes=2, bias_classes=[2]).aligned_bias[0].clamp_min(0).tolist()
-    labels = torch.tensor(found)
+    labels = torch.tensor([values[name] for name in names])
     if protocol == "equal" and split != "train":
         kept = equal(labels[:, 0] * 2 + labels[:, 1])
         labels, names = labels[kept], [names[i] for i in kept.tolist()]
