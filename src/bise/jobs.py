@@ -14,8 +14,8 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.check import Check, check
 from bise.data.contract import Progress, labels
+from bise.data.numbering import SPLITS
 from bise.data.pictures import PictureContents, PictureFiles, check_pictures
-from bise.data.tables import SPLITS
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning

@@ -13,7 +13,8 @@ from PIL import Image
 
 from bise import BadInput, BiseWarning
 from bise.data import hugging_face, image_folder, labels, table
-from bise.data.tables import held_out, number_labels, read_table
+from bise.data.numbering import held_out, number_labels
+from bise.data.tables import read_table
 
 PEOPLE = """age,job,sex,rich,part
 20,cook,F,no,train
@@ -52,6 +53,19 @@ def test_labels_splits_and_features_by_hand(people):
     assert val[0][0].tolist() == [0, 0, 0, 0]  # no judge in train
     assert test[0][0].tolist() == [3, 0, 0, 1]
     assert labels(train).bias_classes == (2,)
+
+
+def test_new_rows_are_encoded_as_the_training_rows_were(people):
+    train = table(people, target="rich", bias="sex", split_column="part")
+    rows = train.encoder({"age": [50, None], "job": ["nurse", "pilot"]})
+    assert rows.tolist() == [[2, 0, 0, 1], [0, 1, 0, 0]]
+    for bad, expected in (
+        ({"age": [1]}, "there is no column 'job'"),
+        ({"age": ["old"], "job": ["cook"]}, "in training it held numbers"),
+        ({"age": [1, 2], "job": ["cook"]}, "different lengths"),
+    ):
+        with pytest.raises(BadInput, match=expected):
+            train.encoder(bad)
 
 
 def test_named_features_and_a_bias_among_them(people):

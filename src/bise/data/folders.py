@@ -14,23 +14,11 @@ import torch
 from torch import Tensor
 
 from bise.data.columns import missing_column, read_columns, texts
-from bise.data.features import encode_features
+from bise.data.features import Encoder
+from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
 from bise.data.pictures import ENDINGS, PictureContents
 from bise.data.strings import Strings
-from bise.data.tables import (
-    PicturesOf,
-    RowsOf,
-    SentencesOf,
-    Table,
-    TableData,
-    check_targets,
-    held_out,
-    number_labels,
-    one_input,
-    split_numbers,
-    split_word,
-    unread,
-)
+from bise.data.tables import PicturesOf, RowsOf, SentencesOf, Table, TableData, one_input, unread
 from bise.data.transforms import Transform
 from bise.errors import BadInput, BiseWarning
 
@@ -135,7 +123,7 @@ def read_hugging_face(
     y, class_names = _labels(whole, target, folder)
     check_targets(y, class_names, f"{folder}, column {target!r}")
     encoded = [_labels(whole, name, folder) for name in biases]
-    feature_names: tuple[str, ...] = ()
+    encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
         inputs = _EncodedPictures(_undecoded(whole, image, folder), image, size, channels, str(folder))
@@ -144,8 +132,9 @@ def read_hugging_face(
     elif not labels_only:
         used = {target, *biases, split_column}
         chosen = features or [name for name in whole.column_names if name not in used]
-        x, feature_names = encode_features({name: _column(whole, name, folder) for name in chosen}, part == 0)
-        inputs = RowsOf(x)
+        values = {name: _column(whole, name, folder) for name in chosen}
+        encoder = Encoder.fit(values, part == 0)
+        inputs = RowsOf(encoder(values))
     return Table(
         target=target,
         biases=biases,
@@ -156,7 +145,7 @@ def read_hugging_face(
         bias_names=tuple(names for _, names in encoded),
         inputs=inputs,
         transform=None if labels_only or image is None else transform or Transform(),
-        feature_names=feature_names,
+        encoder=encoder,
     )
 
 
