@@ -203,6 +203,14 @@ def test_constant_and_odd_numbers(tmp_path):
         table(write(tmp_path, "y,c\n1,2\n0,1e300\n"), target="y")
 
 
+def test_columns_that_only_look_like_numbers(tmp_path):
+    with pytest.raises(BadInput, match="column 'c' holds 1,5, a number with a comma"):
+        table(write(tmp_path, "y;c\n1;2\n0;1,5\n"), target="y")
+    rows = "".join(f"{i % 2},{i}\n" for i in range(20))
+    with pytest.warns(BiseWarning, match="'c' is taken for categories, since it holds 'n/a'"):
+        assert len(table(write(tmp_path, f"y,c\n{rows}1,n/a\n"), target="y").feature_names) == 21
+
+
 def test_pictures_of_a_table_come_from_beside_it_or_from_root(tmp_path):
     (tmp_path / "in").mkdir()
     for i in range(2):
@@ -300,6 +308,13 @@ def test_folders_of_hugging_face(tmp_path):
     ):
         with pytest.raises(BadInput, match=expected):
             hugging_face(tmp_path / "both", **how)
+    empty = datasets.Dataset.from_dict(
+        {"img": [None, pictures[0]], "y": [0, 1]},
+        datasets.Features({"img": datasets.Image(), "y": datasets.Value("int64")}),
+    )
+    empty.save_to_disk(tmp_path / "empty")
+    with pytest.raises(BadInput, match=r"empty, row 1 can't be read as a picture \(it is empty\)"):
+        hugging_face(tmp_path / "empty", target="y", image="img", size=2)[0]
     with pytest.raises(BadInput, match="can't be read as a folder of datasets"):
         hugging_face(tmp_path / "nowhere", target="label")
 

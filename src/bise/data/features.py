@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from torch.utils.data import Dataset
 
 from bise.data.numbering import NUMBER
 from bise.data.strings import Strings
-from bise.errors import BadInput
+from bise.errors import BadInput, BiseWarning
 
 MOST_CATEGORIES = 1000
 
@@ -96,6 +97,7 @@ class Encoder:
 def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColumn | CategoryColumn:
     numbers = _numbers(column, name)
     if numbers is None or np.isnan(numbers).all():
+        _doubt(column, name)
         kept = sorted({text.strip() for text, inside in zip(column, train, strict=True) if inside})
         if len(kept) > MOST_CATEGORIES:
             raise BadInput(
@@ -110,6 +112,23 @@ def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColum
     # a constant column has the rounding error of its mean for a spread
     scale = spread if spread > 1e-9 * max(abs(mean), 1e-30) else 1.0
     return NumberColumn(name=name, mean=mean, scale=scale, marked=bool(missing.any()))
+
+
+def _doubt(column: Strings, name: str) -> None:
+    """Say where a column of categories looks like one of numbers."""
+    different = {text.strip() for text in column} - {""}
+    numbers = {text for text in different if NUMBER.fullmatch(text)}
+    if different and all(NUMBER.fullmatch(text.replace(",", ".", 1)) for text in different):
+        odd = min(different - numbers)
+        raise BadInput(f"column {name!r} holds {odd}, a number with a comma; write 1000 and 1.5")
+    if len(numbers) > max(10, len(different) // 2):
+        odd = min(different - numbers)
+        warnings.warn(
+            f"column {name!r} is taken for categories, since it holds {odd[:40]!r}, though most of its values are"
+            " numbers; empty the cells that are none",
+            BiseWarning,
+            stacklevel=2,
+        )
 
 
 def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | None:

@@ -117,7 +117,9 @@ def read_table(
     """
     path = Path(path)
     biases = (bias,) if isinstance(bias, str) else tuple(bias)
-    _check_arguments(path, target, biases, split_column, holdout, image, text, features, separator)
+    check_arguments(path, target, biases, split_column, holdout, image, text, features)
+    if separator is not None and len(separator) != 1:
+        raise BadInput(f"separator={separator!r} is not one character")
     if image is not None and size is None and not labels_only:
         raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
     used = [target, *biases, *([split_column] if split_column else [])]
@@ -234,7 +236,7 @@ def _feature_columns(
     return {name: columns.values[name] for name in names}
 
 
-def _check_arguments(
+def check_arguments(
     path: Path,
     target: str,
     biases: Sequence[str],
@@ -243,25 +245,18 @@ def _check_arguments(
     image: str | None,
     text: str | None,
     features: Sequence[str] | None,
-    separator: str | None,
 ) -> None:
-    one_input(image, text, features)
+    """Refuse columns that contradict each other."""
+    if sum(bool(given) for given in (image, text, features)) > 1:
+        raise BadInput("x comes from image, text or features; name one of them only")
     if split_column is not None and holdout is not None:
         raise BadInput("splits come from split_column or from holdout; give one of them only")
-    if separator is not None and len(separator) != 1:
-        raise BadInput(f"separator={separator!r} is not one character")
     named = [target, *biases, *([split_column] if split_column else [])]
     twice = next((name for i, name in enumerate(named) if name in named[:i]), None)
     if twice is not None:
         raise BadInput(f"{path}: column {twice!r} is named for two purposes (target, bias, split); name each once")
     if features and target in features:
         raise BadInput(f"{path}: the target {target!r} is among the features; the model would read its answer")
-
-
-def one_input(image: str | None, text: str | None, features: Sequence[str] | None) -> None:
-    """Refuse more than one kind of input."""
-    if sum(bool(given) for given in (image, text, features)) > 1:
-        raise BadInput("x comes from image, text or features; name one of them only")
 
 
 def _check_filled(path: Path, files: Strings, column: str) -> None:
