@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from bise import BadInput, BiseWarning
 from bise.data import Cells, Labelled, labels
-from bise.data.sampling import balanced_order, draw, strata
+from bise.data.sampling import Sampler, strata
 
 
 class Triples(Dataset):
@@ -165,7 +165,7 @@ def test_bad_data_sets_are_named(data, sentence):
 @settings(max_examples=60, deadline=None)
 def test_balanced_draws_are_even_over_the_strata(strata_of, count, seed):
     tensor = torch.tensor(strata_of)
-    order = balanced_order(tensor, count, torch.Generator().manual_seed(seed))
+    order = Sampler(len(tensor), tensor).draw(count, 1, torch.Generator().manual_seed(seed))
     assert len(order) == count
     drawn = torch.bincount(tensor[order], minlength=6)[torch.unique(tensor)]
     assert int(drawn.max() - drawn.min()) <= 1
@@ -173,7 +173,7 @@ def test_balanced_draws_are_even_over_the_strata(strata_of, count, seed):
 
 def test_balanced_draws_are_uniform_within_a_stratum():
     tensor = torch.tensor([0] * 4 + [1])
-    order = balanced_order(tensor, 80_000, torch.Generator().manual_seed(0))
+    order = Sampler(5, tensor).draw(80_000, 1, torch.Generator().manual_seed(0))
     counts = torch.bincount(order, minlength=5).double()
     assert counts[4] == 40_000
     # 10,000 expected each, standard deviation about 87
@@ -181,9 +181,9 @@ def test_balanced_draws_are_uniform_within_a_stratum():
 
 
 def test_a_natural_epoch_sees_every_sample_once():
-    order = draw(None, 10, None, 3, torch.Generator().manual_seed(0))
+    order = Sampler(10).draw(None, 3, torch.Generator().manual_seed(0))
     assert sorted(order.tolist()) == list(range(10))
-    assert len(draw(None, 10, 5, 4, torch.Generator().manual_seed(0))) == 20
+    assert len(Sampler(10).draw(5, 4, torch.Generator().manual_seed(0))) == 20
 
 
 def test_strata_with_several_biases_are_the_alignment_groups():

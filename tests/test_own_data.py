@@ -89,7 +89,10 @@ def test_from_a_csv_file_to_a_file_to_deploy(people, tmp_path):
     assert source["own"] == {"target": "kind", "bias": "colour", "split_column": "part"}
     run("finetune", out, "--epochs", "1")
     run("shrink", out, "--out", tmp_path / "small.pt2")
-    assert (tmp_path / "small.pt2").stat().st_size > 0
+    run("export", out, tmp_path / "tuned.pt2", "--of", "finetuned")
+    assert all((tmp_path / name).stat().st_size > 0 for name in ("small.pt2", "tuned.pt2"))
+    refused = CliRunner().invoke(app, ["export", str(out), "model.tflite"])
+    assert (refused.exit_code, refused.stderr) == (2, "bise: model.tflite should end in .onnx or .pt2\n")
 
 
 def test_pictures_of_a_csv_file(tmp_path):
@@ -138,3 +141,8 @@ def test_every_kind_of_bad_option(people):
         result = CliRunner().invoke(app, whole)
         assert result.exit_code == 2, result.output
         assert expected in result.stderr
+
+
+def test_the_new_commands_have_help_with_an_example():
+    for command in (["data", "check"], ["export"]):
+        assert f"Example: bise {' '.join(command)}" in run(*command, "--help").stdout.replace("\n", " ")

@@ -240,25 +240,19 @@ def shrink(
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with _guard():
-        from rich.console import Console
+        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], as_json)
 
-        from bise.errors import BadInput
-        from bise.files import finite
-        from bise.jobs import shrink_job
-        from bise.sources import source_of
-        from bise.terminal import Bars, shrunk_table
 
-        for path, ending in ((out, ".pt2"), (onnx, ".onnx")):
-            if path is not None and path.suffix != ending:
-                raise BadInput(f"{path} should end in {ending}")
-        model, splits = source_of(run)
-        with Bars() as bars:
-            files = [path for path in (out, onnx) if path is not None]
-            figures = shrink_job(model, splits, run, name=of, files=files, progress=bars)
-        if as_json:
-            print(json.dumps(finite(figures), indent=2))
-        else:
-            Console().print(shrunk_table(figures))
+@app.command(epilog="Example: bise export runs/a model.onnx")
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
+    file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
+    as_json: JsonOption = False,
+) -> None:
+    """Shrink, verify, and write one file to deploy."""
+    with _guard():
+        _shrink(run, of, [(file, (".onnx", ".pt2"))], as_json)
 
 
 @data_app.command("check", epilog="Example: bise data check labels.csv --target smiling --bias sex --split-column fold")
@@ -271,13 +265,14 @@ def data_check(
 ) -> None:
     """The groups, how uneven they are, and whether extraction can work on them; exit code 1 where it can't."""
     with _guard():
+        from bise.files import SCHEMA, finite
         from bise.jobs import check_job
         from bise.terminal import Bars, check_lines
 
         with Bars() as bars:
             found = check_job(source, own, files=files, progress=bars)
         if as_json:
-            print(json.dumps({"schema": 1, **found.as_dict()}, indent=2))
+            print(json.dumps({"schema": SCHEMA, **finite(found.as_dict())}, indent=2))
         else:
             for line in check_lines(found):
                 print(line)
@@ -322,6 +317,29 @@ def _guard() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print("bise: stopped; run the same command again to start over", file=sys.stderr)
         raise typer.Exit(130) from error
+
+
+def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], as_json: bool) -> None:
+    """Shrink a run's network, write each file that is named, and show the figures."""
+    from rich.console import Console
+
+    from bise.errors import BadInput
+    from bise.files import finite
+    from bise.jobs import shrink_job
+    from bise.sources import source_of
+    from bise.terminal import Bars, shrunk_table
+
+    for path, endings in files:
+        if path is not None and path.suffix not in endings:
+            raise BadInput(f"{path} should end in {' or '.join(endings)}")
+    model, splits = source_of(run)
+    with Bars() as bars:
+        named = [path for path, _ in files if path is not None]
+        figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
+    if as_json:
+        print(json.dumps(finite(figures), indent=2))
+    else:
+        Console().print(shrunk_table(figures))
 
 
 def _split(load: Any, split: str) -> Any:

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -16,10 +17,11 @@ from bise.bias_head import BiasHeads
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
-from bise.data.sampling import draw, sample_weights, strata
+from bise.data.sampling import Sampler, sample_weights, strata
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.engine.precision import autocast, fast_convolutions, resolved
+from bise.engine.precision import autocast, resolved
+from bise.engine.prefix import behind, bytes_each, prefix, skipping
 from bise.engine.steps import Steps
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
@@ -73,10 +75,11 @@ def extract(
     )
     check_classes(infer(sub, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
     inputs.prefer_channels_last(lambda x: call(sub, x))
-    learner = _Learner(sub, inputs, cells, validation, config, progress, log)
-    learner.notes += [f"no gate for {what}" for what in placement.left_out]
-    with torch.enable_grad(), fast_convolutions(inputs.device):
-        result = learner.run()
+    with _frozen_part(sub, inputs, validation, config, precision) as (inputs, validation):
+        learner = _Learner(sub, inputs, cells, validation, config, progress, log)
+        learner.notes += [f"no gate for {what}" for what in placement.left_out]
+        with torch.enable_grad():
+            result = learner.run()
     result.record |= {
         "job": "extract",
         "config": asdict(config),
@@ -101,6 +104,32 @@ def check_classes(logits: Tensor, cells: Cells) -> None:
         )
 
 
+@contextmanager
+def _frozen_part(
+    sub: Subnetwork, inputs: Inputs, validation: Validation | None, config: ExtractConfig, precision: str
+) -> Iterator[tuple[Inputs, Validation | None]]:
+    """While open, the network starts behind the part that no gate can change, on inputs that have passed it already.
+
+    Only where those are drawn more than once or twice, and fit into `cache_bytes`.
+    """
+    draws = len(config.temperatures()) * config.upsilon * (config.steps or -(-len(inputs) // config.batch_size))
+    if not config.cache or config.bn != "frozen" or inputs.x is None or draws * config.batch_size < 2 * len(inputs):
+        yield inputs, validation
+        return
+    modules = prefix(sub, inputs.example())
+    held = [inputs] + ([] if validation is None or validation.inputs.x is None else [validation.inputs])
+    needed = sum(len(i) for i in held) * (bytes_each(sub, modules, inputs.example(), precision) if modules else 0)
+    if not modules or needed > config.cache_bytes:
+        yield inputs, validation
+        return
+    if validation is not None:
+        validation.inputs.channels_last = inputs.channels_last
+        validation = validation.on(behind(sub, modules, validation.inputs, precision))
+    inputs = behind(sub, modules, inputs, precision)
+    with skipping(modules):
+        yield inputs, validation
+
+
 class _Learner:
     """The state of one run: scores, heads, temperature, and the best mask so far."""
 
@@ -122,13 +151,17 @@ class _Learner:
         self.scores = Scores(sub, self.device)
         self.tau = torch.ones((), device=self.device)
         self.rates = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
+        self.learned: list[Tensor] = []
+        """β and γ of BatchNorm, where they are learned too."""
         self.batch_norm: torch.optim.SGD | None = None
         if config.bn == "all":
-            learned = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
+            self.learned = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
             self.batch_norm = torch.optim.SGD(
-                learned, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+                self.learned, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
             )
-        self.strata = strata(cells, config.balance)
+        groups = strata(cells, config.balance)
+        self.sampler = Sampler(len(cells), groups if config.sampler == "balanced" else None)
+        self.strata = groups
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(self.device)
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
@@ -196,9 +229,7 @@ class _Learner:
         """One epoch of mask steps (lines 7 to 10); returns its means."""
         c = self.config
         before = self.scores.flat.detach() >= 0
-        order = draw(
-            self.strata if c.sampler == "balanced" else None, len(self.cells), c.steps, c.batch_size, self.generator
-        )
+        order = self.sampler.draw(c.steps, c.batch_size, self.generator)
         self.sub.eval()
         if c.bn != "frozen":
             for module in self.sub.network.modules():
@@ -237,20 +268,21 @@ class _Learner:
     def _update(self, x: Any, index: Tensor) -> Tensor:
         """Update the scores to minimise J and the heads to minimise their cross-entropy; returns the four losses."""
         c = self.config
-        values = self.scores.hold(self.tau)
+        values = self.scores.hold()
         with autocast(self.precision, self.device):
             logits = class_logits(call(self.sub, x))
         ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
         z = self.caught[0]
         mi = self._information(z, index)
         loss = ce + c.gamma * mi
-        if not loss.requires_grad:
+        wanted = [values, *self.learned]
+        gradient, *others = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None]
+        if gradient is None:
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
+        self.scores.step(gradient, self.tau, **self.rates)
         if self.batch_norm is not None:
-            self.batch_norm.zero_grad()
-        loss.backward()
-        self.scores.step(values, **self.rates)
-        if self.batch_norm is not None:
+            for parameter, towards in zip(self.learned, others, strict=True):
+                parameter.grad = towards
             self.batch_norm.step()
         if c.collapse == "prevent":
             self.scores.keep_open()

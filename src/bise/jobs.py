@@ -14,8 +14,8 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.check import Check, check
 from bise.data.contract import Progress, labels
-from bise.data.pictures import PictureContents, PictureFiles, check_pictures
-from bise.data.tables import SPLITS
+from bise.data.numbering import SPLITS
+from bise.data.pictures import Pictures, check_pictures
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
@@ -132,19 +132,25 @@ def shrink_job(
 
 def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:
     """The labels of every split of a data set, and, where `files` are to be opened, the pictures that can't be read."""
+    no_pictures = BadInput("--files opens pictures, and there are none here; name their column with --image")
     if files and not (own.get("image") or Path(source).is_dir()):
-        raise BadInput("--files opens pictures; name their column with --image")
+        raise no_pictures
     # the size is of no matter here, but pictures can't be listed without one
     how = {**own, "size": own.get("size", "1")} if files else own
     splits = splits_of(source, how, labels_only=not files, option="source")
     parts = {name: split_of(splits, name) for name in SPLITS}
+    pictures = [
+        data.dataset
+        for data in parts.values()
+        if data is not None and isinstance(getattr(data, "dataset", None), Pictures)
+    ]
+    if files and not pictures:
+        raise no_pictures
     unreadable: dict[str, str] = {}
-    opened = 0
-    for data in parts.values() if files else ():
-        if data is not None and isinstance(data.dataset, (PictureFiles, PictureContents)):
-            unreadable |= check_pictures(data.dataset, progress=progress)
-            opened += len(data)
-    return check(parts, unreadable=unreadable, opened=opened if files else None)
+    for part in pictures:
+        unreadable |= check_pictures(part, progress=progress)
+    opened = sum(len(part) for part in pictures) if files else None
+    return check(parts, unreadable=unreadable, opened=opened)
 
 
 def split_of(splits: Splits, name: str) -> Any:

@@ -10,7 +10,7 @@ from bise.bias_head import BiasHeads
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress
-from bise.data.sampling import draw
+from bise.data.sampling import Sampler
 from bise.engine.inference import infer, storage
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps
@@ -36,7 +36,8 @@ class Refinement:
         precision: str,
     ) -> None:
         self.heads, self.inputs, self.cells, self.config, self.precision = heads, inputs, cells, config, precision
-        self.strata = strata if config.head_data == "balanced" else None
+        self.balanced = config.head_data == "balanced"
+        self.sampler = Sampler(len(cells), strata if self.balanced else None)
         self.epoch_draws = len(cells) if config.head_steps is None else config.head_steps * config.batch_size
         self.steps: Steps | None = None
 
@@ -48,7 +49,7 @@ class Refinement:
         if not self.config.cache:
             for _ in range(epochs):
                 self._fit(sub, [self._order(generator)], progress, label)
-        elif self.strata is not None and epochs * self.epoch_draws <= MOST_DRAWS:
+        elif self.balanced and epochs * self.epoch_draws <= MOST_DRAWS:
             self._fit(sub, [self._order(generator) for _ in range(epochs)], progress, label)
         else:
             everything = torch.arange(len(self.cells))
@@ -57,8 +58,7 @@ class Refinement:
                 self._steps().run(self._order(generator))
 
     def _order(self, generator: torch.Generator) -> Tensor:
-        c = self.config
-        return draw(self.strata, len(self.cells), c.head_steps, c.batch_size, generator)
+        return self.sampler.draw(self.config.head_steps, self.config.batch_size, generator)
 
     def _fit(self, sub: Subnetwork, orders: list[Tensor], progress: Progress | None, label: str) -> None:
         """One pass over `orders`, on the features of those samples that they name."""
@@ -72,7 +72,7 @@ class Refinement:
         c = self.config
         if self.steps is None:
             draws = c.head_epochs * self.epoch_draws
-            count = len(self.cells) if self.strata is None or draws > MOST_DRAWS else min(len(self.cells), draws)
+            count = len(self.cells) if not self.balanced or draws > MOST_DRAWS else min(len(self.cells), draws)
             z = storage(count, self.heads.parameters.shape[1] - 1, self.inputs.device, c.cache_bytes)
             self.cache = Inputs(TensorDataset(z), self.inputs.device, budget=c.cache_bytes)
             self.b = torch.zeros(count, self.cells.biases, dtype=torch.long, device=self.inputs.device)

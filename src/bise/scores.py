@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bise.gates import Gate, Subnetwork, straight_through
+from bise.gates import Gate, Subnetwork, slope
 from bise.models.outputs import call
 from bise.placement import Site
 from bise.twin import named_tensors
@@ -26,9 +26,9 @@ class Scores:
     def __init__(self, sub: Subnetwork, device: torch.device) -> None:
         self.sub = sub
         self.sizes = [site.units for site in sub.sites]
-        self.flat = torch.zeros(sum(self.sizes), device=device, dtype=torch.float32, requires_grad=True)
-        self.velocity = torch.zeros_like(self.flat, requires_grad=False)
-        self.raw = torch.zeros_like(self.flat, requires_grad=False)
+        self.flat = torch.zeros(sum(self.sizes), device=device, dtype=torch.float32)
+        self.velocity = torch.zeros_like(self.flat)
+        self.raw = torch.zeros_like(self.flat)
         self.site = torch.repeat_interleave(torch.tensor(self.sizes)).to(device)
         """[units]: the site of each unit."""
 
@@ -37,10 +37,9 @@ class Scores:
         gates = (cast(Gate, gate) for gate in self.sub.gates)
         return zip(self.sub.sites, gates, vector.split(self.sizes), strict=True)
 
-    def hold(self, tau: Tensor) -> Tensor:
-        """Put gate values with a gradient into the network, and return them as one vector."""
-        values = straight_through(self.flat, tau)
-        values.retain_grad()
+    def hold(self) -> Tensor:
+        """Put gate values 1{m ≥ 0} that ask for a gradient into the network, and return them as one vector."""
+        values = (self.flat >= 0).to(self.flat.dtype).requires_grad_()
         for _, gate, piece in self.pieces(values):
             gate.live = piece
         return values
@@ -58,14 +57,12 @@ class Scores:
             gate.mask.copy_(piece >= 0)
 
     @torch.no_grad()
-    def step(self, values: Tensor, *, lr: float, momentum: float, weight_decay: float) -> None:
-        """One step of SGD on the scores, after a backward pass through the gate values that `hold` returned."""
-        assert values.grad is not None
-        assert self.flat.grad is not None
-        torch.maximum(self.raw, values.grad.abs(), out=self.raw)
-        self.velocity.mul_(momentum).add_(self.flat.grad.add(self.flat, alpha=weight_decay))
+    def step(self, gradient: Tensor, tau: Tensor, *, lr: float, momentum: float, weight_decay: float) -> None:
+        """One step of SGD on the scores by `gradient`, that of the loss towards the gate values (equation 2)."""
+        torch.maximum(self.raw, gradient.abs(), out=self.raw)
+        towards_scores = gradient * slope(self.flat, tau)
+        self.velocity.mul_(momentum).add_(towards_scores.add_(self.flat, alpha=weight_decay))
         self.flat.sub_(self.velocity, alpha=lr)
-        self.flat.grad = None
 
     def untouched(self) -> list[str]:
         """The sites that no gradient has reached: a part of the model under no_grad, or units that are all dead."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -124,8 +125,8 @@ def check_lines(found: Check, width: int = 80) -> list[str]:
         if split.imbalance is not None:
             facts.append(f"largest to smallest cell {split.imbalance:,.1f} to 1")
         if split.empty:
-            shown = ", ".join("/".join(cell) for cell in split.empty[:4]) + (", …" if len(split.empty) > 4 else "")
-            facts.append(f"{len(split.empty)} empty cell{'s' * (len(split.empty) > 1)}: {shown}")
+            shown = ", ".join("/".join(cell) for cell in split.empty_cells[:4]) + (", …" if split.empty > 4 else "")
+            facts.append(f"{split.empty:,} empty cell{'s' * (split.empty > 1)}: {shown}")
         if split.without_bias:
             facts.append(f"{split.without_bias:,} rows without a bias label, which count for the target only")
         lines += [line for fact in facts for line in _wrapped(fact, width, "  ")] + [""]
@@ -146,9 +147,8 @@ def check_lines(found: Check, width: int = 80) -> list[str]:
 def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
     """Target × bias with names where that fits, else the cells in a list: the largest and the smallest."""
     if len(split.biases) == 1 and split.cells:
-        rows = list(dict.fromkeys(names[0] for names, _ in split.cells))
-        columns = list(dict.fromkeys(names[1] for names, _ in split.cells))
-        counts = dict(split.cells)
+        rows, columns = split.names
+        counts = Counter(dict(split.cells))
         head = f"{split.target} \\ {split.biases[0]}"
         first = max(len(text) for text in (head, *rows))
         widths = [max(len(c), *(len(f"{counts[(r, c)]:,}") for r in rows)) for c in columns]

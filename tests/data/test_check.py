@@ -53,7 +53,7 @@ def test_counts_by_hand():
     split = found.splits["train"]
     assert split.samples == 120
     assert dict(split.cells)["0", "1"] == 5
-    assert split.empty == (("0", "2"),)
+    assert (split.empty, split.empty_cells) == (1, (("0", "2"),))
     # P(b|y)/P(b): for y = 0 b = 0 leads; for y = 1 it is b = 2, which no other class has
     assert split.conflicting == (5 + 30 + 25,)
     assert split.rho == (0.5,)

@@ -13,10 +13,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from bise import BadInput
 from bise.data.columns import read_columns
 from bise.data.idx import read_idx
+from bise.data.pictures import read_picture
 from bise.data.tables import read_table
 
 many = settings(
@@ -179,3 +181,32 @@ def test_a_csv_without_line_ends_is_not_read_whole(tmp_path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def pictures():
+    """Small good files of several formats."""
+    noise = Image.effect_noise((24, 17), 80)
+    for kind, image in (
+        ("PNG", noise), ("JPEG", noise), ("GIF", noise), ("BMP", noise), ("TIFF", noise), ("WEBP", noise),
+        ("PNG", noise.convert("P")), ("JPEG", noise.convert("CMYK")), ("PPM", noise),
+    ):  # fmt: skip
+        out = io.BytesIO()
+        image.save(out, kind)
+        yield out.getvalue()
+
+
+@many
+@given(
+    which=st.sampled_from(list(pictures())),
+    changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), max_size=4),
+    keep=st.one_of(st.just(1.0), st.floats(0, 1)),
+)
+def test_damaged_pictures(which, changes, keep):
+    content = bytearray(which)
+    for place, value in changes:
+        content[int(place * (len(content) - 1))] = value
+    found = attempt(read_picture, bytes(content[: int(keep * len(content))]), size=(5, 4), name="fuzz")
+    if found is not None:
+        assert (found.shape, found.dtype) == ((3, 5, 4), torch.uint8)
+    if not changes and keep == 1:
+        assert found is not None

@@ -124,6 +124,12 @@ def test_a_broken_file_is_named_with_the_reason(folder, name):
         read_picture(folder / name, size=(4, 6))
 
 
+def test_the_limit_holds_where_pillows_own_was_lifted(folder, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    with pytest.raises(BadInput, match="60000 × 60000 pixels are more than 89,478,485; scale it down"):
+        read_picture(folder / "bomb.png", size=(4, 6))
+
+
 def test_a_folder_is_no_picture(folder):
     with pytest.raises(BadInput, match="it is a folder"):
         read_picture(folder, size=(4, 6))

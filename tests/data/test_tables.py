@@ -13,7 +13,8 @@ from PIL import Image
 
 from bise import BadInput, BiseWarning
 from bise.data import hugging_face, image_folder, labels, table
-from bise.data.tables import held_out, number_labels, read_table
+from bise.data.numbering import held_out, number_labels
+from bise.data.tables import read_table
 
 PEOPLE = """age,job,sex,rich,part
 20,cook,F,no,train
@@ -52,6 +53,19 @@ def test_labels_splits_and_features_by_hand(people):
     assert val[0][0].tolist() == [0, 0, 0, 0]  # no judge in train
     assert test[0][0].tolist() == [3, 0, 0, 1]
     assert labels(train).bias_classes == (2,)
+
+
+def test_new_rows_are_encoded_as_the_training_rows_were(people):
+    train = table(people, target="rich", bias="sex", split_column="part")
+    rows = train.encoder({"age": [50, None], "job": ["nurse", "pilot"]})
+    assert rows.tolist() == [[2, 0, 0, 1], [0, 1, 0, 0]]
+    for bad, expected in (
+        ({"age": [1]}, "there is no column 'job'"),
+        ({"age": ["old"], "job": ["cook"]}, "in training it held numbers"),
+        ({"age": [1, 2], "job": ["cook"]}, "different lengths"),
+    ):
+        with pytest.raises(BadInput, match=expected):
+            train.encoder(bad)
 
 
 def test_named_features_and_a_bias_among_them(people):
@@ -189,6 +203,14 @@ def test_constant_and_odd_numbers(tmp_path):
         table(write(tmp_path, "y,c\n1,2\n0,1e300\n"), target="y")
 
 
+def test_columns_that_only_look_like_numbers(tmp_path):
+    with pytest.raises(BadInput, match="column 'c' holds 1,5, a number with a comma"):
+        table(write(tmp_path, "y;c\n1;2\n0;1,5\n"), target="y")
+    rows = "".join(f"{i % 2},{i}\n" for i in range(20))
+    with pytest.warns(BiseWarning, match="'c' is taken for categories, since it holds 'n/a'"):
+        assert len(table(write(tmp_path, f"y,c\n{rows}1,n/a\n"), target="y").feature_names) == 21
+
+
 def test_pictures_of_a_table_come_from_beside_it_or_from_root(tmp_path):
     (tmp_path / "in").mkdir()
     for i in range(2):
@@ -286,6 +308,13 @@ def test_folders_of_hugging_face(tmp_path):
     ):
         with pytest.raises(BadInput, match=expected):
             hugging_face(tmp_path / "both", **how)
+    empty = datasets.Dataset.from_dict(
+        {"img": [None, pictures[0]], "y": [0, 1]},
+        datasets.Features({"img": datasets.Image(), "y": datasets.Value("int64")}),
+    )
+    empty.save_to_disk(tmp_path / "empty")
+    with pytest.raises(BadInput, match=r"empty, row 1 can't be read as a picture \(it is empty\)"):
+        hugging_face(tmp_path / "empty", target="y", image="img", size=2)[0]
     with pytest.raises(BadInput, match="can't be read as a folder of datasets"):
         hugging_face(tmp_path / "nowhere", target="label")
 

@@ -15,26 +15,31 @@ from bise.errors import BadInput
 FEW = 20
 """Conflicting samples in a cell below which balanced draws repeat the same few pictures."""
 
+SHOWN = 20
+"""Empty cells that are listed by name: with several biases there may be millions."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCheck:
-    """The labels of one split. `cells` are ((y, b_1, …, b_K) by name, samples), all of them, empty ones included."""
+    """The labels of one split."""
 
     samples: int
     without_bias: int
     """Rows without a bias label (b = −1): they count for the target, not for the bias, nor for what follows."""
     target: str
     biases: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    """Of the labels of the target and of each bias."""
     cells: tuple[tuple[tuple[str, ...], int], ...]
+    """((y, b_1, …, b_K) by name, samples) of the cells that aren't empty."""
+    empty: int
+    empty_cells: tuple[tuple[str, ...], ...]
+    """The first few of the empty ones by name."""
     rho: tuple[float, ...]
     """The share of aligned samples, for each bias, by the training set's alignment."""
     conflicting: tuple[int, ...]
     imbalance: float | None
     """The largest cell over the smallest that isn't empty."""
-
-    @property
-    def empty(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(names for names, count in self.cells if count == 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +59,7 @@ class Check:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        splits = {name: asdict(split) | {"empty": split.empty} for name, split in self.splits.items()}
-        return asdict(self) | {"splits": splits, "works": self.works}
+        return asdict(self) | {"works": self.works}
 
 
 def check(
@@ -160,7 +164,7 @@ def _split(data: Any, train: Cells | None) -> SplitCheck:
     if found is None:
         return SplitCheck(
             samples=len(data), without_bias=len(data), target=_columns(data, None)[0], biases=_columns(data, None)[1:],
-            cells=(), rho=(), conflicting=(), imbalance=None,
+            names=(), cells=(), empty=0, empty_cells=(), rho=(), conflicting=(), imbalance=None,
         )  # fmt: skip
     cells, without = found
     if train is not None and train.aligned_bias.shape == cells.aligned_bias.shape:
@@ -169,14 +173,20 @@ def _split(data: Any, train: Cells | None) -> SplitCheck:
     columns = _columns(data, cells)
     counts = cells.counts
     filled = counts[counts > 0]
+    empty = (counts == 0).nonzero().flatten()
+
+    def named(cell: int) -> tuple[str, ...]:
+        return tuple(names[k][v] for k, v in enumerate(cells.labels_of(cell)))
+
     return SplitCheck(
         samples=len(data),
         without_bias=without,
         target=columns[0],
         biases=columns[1:],
-        cells=tuple(
-            (tuple(names[k][v] for k, v in enumerate(cells.labels_of(i))), int(count)) for i, count in enumerate(counts)
-        ),
+        names=names,
+        cells=tuple((named(i), int(counts[i])) for i in counts.nonzero().flatten().tolist()),
+        empty=len(empty),
+        empty_cells=tuple(named(i) for i in empty[:SHOWN].tolist()),
         rho=cells.rho,
         conflicting=tuple((~cells.aligned).sum(0).tolist()),
         imbalance=float(filled.max() / filled.min()),

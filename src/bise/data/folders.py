@@ -14,23 +14,11 @@ import torch
 from torch import Tensor
 
 from bise.data.columns import missing_column, read_columns, texts
-from bise.data.features import encode_features
-from bise.data.pictures import ENDINGS, PictureContents
+from bise.data.features import Encoder
+from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
+from bise.data.pictures import ENDINGS, Pictures
 from bise.data.strings import Strings
-from bise.data.tables import (
-    PicturesOf,
-    RowsOf,
-    SentencesOf,
-    Table,
-    TableData,
-    check_targets,
-    held_out,
-    number_labels,
-    one_input,
-    split_numbers,
-    split_word,
-    unread,
-)
+from bise.data.tables import PicturesOf, RowsOf, SentencesOf, Table, TableData, check_arguments, unread
 from bise.data.transforms import Transform
 from bise.errors import BadInput, BiseWarning
 
@@ -116,11 +104,11 @@ def read_hugging_face(
 ) -> Table:
     """A folder of `datasets.save_to_disk`, columns as in `read_table`; the splits of a DatasetDict are its splits."""
     folder = Path(folder)
-    one_input(image, text, features)
+    biases = (bias,) if isinstance(bias, str) else tuple(bias)
+    check_arguments(folder, target, biases, split_column, holdout, image, text, features)
     if image is not None and size is None and not labels_only:
         raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
     whole, part = _loaded(folder)
-    biases = (bias,) if isinstance(bias, str) else tuple(bias)
     for name in filter(None, (target, *biases, split_column, image, text, *(features or ()))):
         if name not in whole.column_names:
             raise missing_column(folder, name, whole.column_names)
@@ -135,7 +123,7 @@ def read_hugging_face(
     y, class_names = _labels(whole, target, folder)
     check_targets(y, class_names, f"{folder}, column {target!r}")
     encoded = [_labels(whole, name, folder) for name in biases]
-    feature_names: tuple[str, ...] = ()
+    encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
         inputs = _EncodedPictures(_undecoded(whole, image, folder), image, size, channels, str(folder))
@@ -144,8 +132,9 @@ def read_hugging_face(
     elif not labels_only:
         used = {target, *biases, split_column}
         chosen = features or [name for name in whole.column_names if name not in used]
-        x, feature_names = encode_features({name: _column(whole, name, folder) for name in chosen}, part == 0)
-        inputs = RowsOf(x)
+        values = {name: _column(whole, name, folder) for name in chosen}
+        encoder = Encoder.fit(values, part == 0)
+        inputs = RowsOf(encoder(values))
     return Table(
         target=target,
         biases=biases,
@@ -156,7 +145,7 @@ def read_hugging_face(
         bias_names=tuple(names for _, names in encoded),
         inputs=inputs,
         transform=None if labels_only or image is None else transform or Transform(),
-        feature_names=feature_names,
+        encoder=encoder,
     )
 
 
@@ -176,6 +165,15 @@ def _listed(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
     """Of every picture: its path below `folder`, its class, and the number of its split, None without splits."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; name one that holds a folder for each class")
+    try:
+        return _walked(folder)
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename or folder} can't be read ({error.strerror}); change who may read it"
+        ) from error
+
+
+def _walked(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
     tops = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     split = bool(tops) and all(split_word(top.name) is not None and _has_folders(top) for top in tops)
     files: list[str] = []
@@ -184,7 +182,7 @@ def _listed(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
     other: Counter[str] = Counter()
     for top in tops:
         for where in sorted(p for p in top.iterdir() if p.is_dir()) if split else [top]:
-            for parent, _, names in sorted(os.walk(where)):
+            for parent, _, names in sorted(os.walk(where, onerror=_raise)):
                 for name in sorted(name for name in names if not name.startswith(".")):
                     if not name.lower().endswith(ENDINGS):
                         other[Path(name).suffix or name] += 1
@@ -200,6 +198,10 @@ def _listed(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
     if not files:
         raise BadInput(f"{folder} holds no picture; it takes folder/class/file or folder/split/class/file")
     return files, classes, parts
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _has_folders(folder: Path) -> bool:
@@ -297,23 +299,19 @@ class _EncodedPictures:
     channels: int
     folder: str
 
-    def __call__(self, rows: Tensor) -> PictureContents:
-        return PictureContents(_Contents(self, rows), size=self.size, channels=self.channels)
+    def __call__(self, rows: Tensor) -> _PictureColumn:
+        return _PictureColumn(self, rows)
 
 
-@dataclass(frozen=True)
-class _Contents:
-    source: _EncodedPictures
-    rows: Tensor
+class _PictureColumn(Pictures):
+    def __init__(self, made_by: _EncodedPictures, rows: Tensor) -> None:
+        super().__init__(size=made_by.size, channels=made_by.channels)
+        self.made_by, self.rows = made_by, rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> tuple[bytes | str, str]:
-        """The content of the file, or its path, and what to call it."""
+    def source(self, index: int) -> tuple[Path | bytes, str]:
         row = int(self.rows[index])
-        cell: Mapping[str, Any] | None = self.source.whole[row][self.source.column]
-        name = f"{self.source.folder}, row {row + 1}"
-        if cell is None:
-            raise BadInput(f"{name} has no picture; leave it out")
-        return (cell["bytes"] if cell["bytes"] is not None else str(cell["path"])), name
+        cell: Mapping[str, Any] = self.made_by.whole[row][self.made_by.column] or {"bytes": b""}
+        return (Path(cell["path"]) if cell["bytes"] is None else cell["bytes"]), f"{self.made_by.folder}, row {row + 1}"

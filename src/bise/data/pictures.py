@@ -17,8 +17,11 @@ from bise.data.contract import Progress
 from bise.data.strings import Strings
 from bise.errors import BadInput, BiseWarning
 
-MOST_PIXELS = 1 << 27
-"""A larger picture is refused before it is decoded: a file of some kilobytes can claim any size."""
+MOST_PIXELS = 89_478_485
+"""A larger picture is refused before it is decoded: a file of some kilobytes can claim any size.
+
+Pillow's own limit, which other code of the same process may have lifted.
+"""
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
 
 
@@ -28,13 +31,40 @@ def read_picture(source: str | Path | bytes, *, size: tuple[int, int], channels:
     Turned as its EXIF orientation says. Transparency is dropped, as torchvision's loader does; 16 bits are
     scaled to 8; of an animation the first frame is taken, with a warning.
     """
-    tensor, animated = _read(source, size, channels, name or _name(source))
+    name = name or ("the picture" if isinstance(source, bytes) else str(source))
+    tensor, animated = _read(source, size, channels, name)
     if animated:
-        warnings.warn(f"{name or _name(source)} is animated; its first frame is taken", BiseWarning, stacklevel=2)
+        warnings.warn(f"{name} is animated; its first frame is taken", BiseWarning, stacklevel=2)
     return tensor
 
 
-class PictureFiles(Dataset[Tensor]):
+class Pictures(Dataset[Tensor]):
+    """Pictures as uint8 [channels, height, width], read when they are asked for; `source` says from where."""
+
+    def __init__(self, *, size: tuple[int, int] | int, channels: int = 3) -> None:
+        self.size = picture_size(size)
+        if channels not in (1, 3):
+            raise BadInput(f"channels={channels} is no kind of picture; give 3 for colour or 1 for grey")
+        self.channels = channels
+        self._told = False
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def source(self, index: int) -> tuple[Path | bytes, str]:
+        """The file, or its content, and what to call it."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Tensor:
+        source, name = self.source(index)
+        tensor, animated = _read(source, self.size, self.channels, name)
+        if animated and not self._told:
+            self._told = True  # once is enough for a folder of animations
+            warnings.warn(f"{name} is animated; of animations the first frame is taken", BiseWarning, stacklevel=2)
+        return tensor
+
+
+class PictureFiles(Pictures):
     """Picture files as uint8 [channels, height, width], read when they are asked for.
 
     `paths` are taken from `root` where they are relative. Wrap it with labels and a transform, which is then done
@@ -49,53 +79,27 @@ class PictureFiles(Dataset[Tensor]):
         channels: int = 3,
         root: str | Path | None = None,
     ) -> None:
+        super().__init__(size=size, channels=channels)
         self.paths = paths if isinstance(paths, Strings) else Strings(str(path) for path in paths)
-        self.size = picture_size(size)
-        if channels not in (1, 3):
-            raise BadInput(f"channels={channels} is no kind of picture; give 3 for colour or 1 for grey")
-        self.channels = channels
         self.root = None if root is None else Path(root)
-        self._told = False
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    def path(self, index: int) -> Path:
+    def source(self, index: int) -> tuple[Path | bytes, str]:
         path = Path(self.paths[index])
-        return path if self.root is None else self.root / path
-
-    def __getitem__(self, index: int) -> Tensor:
-        path = self.path(index)
-        tensor, animated = _read(path, self.size, self.channels, str(path))
-        if animated and not self._told:
-            self._told = True  # once is enough for a folder of animations
-            warnings.warn(f"{path} is animated; of animations the first frame is taken", BiseWarning, stacklevel=2)
-        return tensor
+        path = path if self.root is None else self.root / path
+        return path, str(path)
 
 
-class PictureContents(Dataset[Tensor]):
-    """Pictures held as the content of their files: `content(i)` gives its bytes and `name(i)` what to call it."""
-
-    def __init__(self, contents: Any, *, size: tuple[int, int] | int, channels: int = 3) -> None:
-        self.contents, self.size, self.channels = contents, picture_size(size), channels
-
-    def __len__(self) -> int:
-        return len(self.contents)
-
-    def __getitem__(self, index: int) -> Tensor:
-        content, name = self.contents[index]
-        return _read(content, self.size, self.channels, name)[0]
-
-
-def check_pictures(files: Sequence[Any] | Dataset[Any], *, progress: Progress | None = None) -> dict[str, str]:
-    """{path: reason} of the files that can't be read, by opening every one; `files` are paths or a data set here."""
-    if not isinstance(files, (PictureFiles, PictureContents)):
-        files = PictureFiles(files, size=(1, 1))  # type: ignore[arg-type]
+def check_pictures(files: Iterable[str | Path] | Pictures, *, progress: Progress | None = None) -> dict[str, str]:
+    """{path: reason} of the pictures that can't be read, by opening every one."""
+    pictures = files if isinstance(files, Pictures) else PictureFiles(files, size=1)
     unreadable: dict[str, str] = {}
     animated: list[str] = []
-    total = len(files)
+    total = len(pictures)
     for i in range(total):
-        source, name = (files.path(i), str(files.path(i))) if isinstance(files, PictureFiles) else files.contents[i]
+        source, name = pictures.source(i)
         try:
             if _read(source, (1, 1), 3, name)[1]:
                 animated.append(name)
@@ -131,10 +135,6 @@ def _unreadable(name: str, reason: str) -> _Unreadable:
     return error
 
 
-def _name(source: str | Path | bytes) -> str:
-    return "the picture" if isinstance(source, bytes) else str(source)
-
-
 def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name: str) -> tuple[Tensor, bool]:
     """The picture as bytes, and whether it is animated."""
     image_module, operations = _pillow()
@@ -157,8 +157,10 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
             with image_module.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
-                    raise _unreadable(name, f"its {width} × {height} pixels are more than {MOST_PIXELS:,}")
-                animated = getattr(image, "n_frames", 1) > 1
+                    raise _unreadable(
+                        name, f"its {width} × {height} pixels are more than {MOST_PIXELS:,}; scale it down"
+                    )
+                animated = bool(getattr(image, "is_animated", False))
                 image.load()
                 picture = _eight_bits(operations.exif_transpose(image), channels, name)
                 picture = picture.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
@@ -168,7 +170,7 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
     except image_module.UnidentifiedImageError as error:
         raise _unreadable(name, "it is no picture of a known format") from error
     except bomb as error:
-        raise _unreadable(name, f"it claims more than {image_module.MAX_IMAGE_PIXELS:,} pixels") from error
+        raise _unreadable(name, f"it claims more than {MOST_PIXELS:,} pixels; scale it down") from error
     except Exception as error:  # a decoder may raise anything on a broken file
         raise _unreadable(name, (str(error) or type(error).__name__).splitlines()[0]) from error
     return (pixels.permute(2, 0, 1).contiguous() if channels == 3 else pixels.unsqueeze(0)), animated

@@ -42,25 +42,28 @@ def sample_weights(cells: Cells, scheme: str, balance: str = "auto") -> Tensor |
     raise BadInput(f'weights={scheme!r} is unknown; use "groups", "paper" or "none"')
 
 
-def natural_order(samples: int, generator: torch.Generator) -> Tensor:
-    """Every sample once, shuffled."""
-    return torch.randperm(samples, generator=generator)
+class Sampler:
+    """Orders in which `samples` samples are drawn, evenly over strata [N] where those are given."""
 
+    def __init__(self, samples: int, strata: Tensor | None = None) -> None:
+        self.samples = samples
+        self.order: Tensor | None = None
+        if strata is not None:
+            self.order = strata.argsort(stable=True)
+            self.sizes = torch.unique(strata, return_counts=True)[1]
+            self.starts = self.sizes.cumsum(0) - self.sizes
 
-def balanced_order(strata: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` draws with replacement, strata evenly: dealt from shuffled decks, so that none is missed for long."""
-    order = strata.argsort(stable=True)
-    sizes = torch.unique(strata, return_counts=True)[1]
-    starts = sizes.cumsum(0) - sizes
-    decks = torch.rand(-(-count // len(sizes)), len(sizes), generator=generator).argsort(1).flatten()[:count]
-    within = (torch.rand(count, generator=generator, dtype=torch.float64) * sizes[decks]).long()
-    return order[starts[decks] + within]
+    def draw(self, steps: int | None, batch: int, generator: torch.Generator) -> Tensor:
+        """The order of one epoch: `steps` batches, or as many samples as there are where `steps` is None."""
+        count = self.samples if steps is None else steps * batch
+        if self.order is not None:
+            return self._even(self.order, count, generator)
+        passes = [torch.randperm(self.samples, generator=generator) for _ in range(-(-count // self.samples))]
+        return torch.cat(passes)[:count]
 
-
-def draw(strata: Tensor | None, samples: int, steps: int | None, batch: int, generator: torch.Generator) -> Tensor:
-    """The order of one epoch: `steps` batches, or one pass where `steps` is None; even over strata where given."""
-    count = samples if steps is None else steps * batch
-    if strata is not None:
-        return balanced_order(strata, count, generator)
-    passes = [natural_order(samples, generator) for _ in range(-(-count // samples))]
-    return torch.cat(passes)[:count]
+    def _even(self, order: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """Draws with replacement, strata evenly: dealt from shuffled decks, so that none is missed for long."""
+        strata = len(self.sizes)
+        decks = torch.rand(-(-count // strata), strata, generator=generator).argsort(1).flatten()[:count]
+        within = (torch.rand(count, generator=generator, dtype=torch.float64) * self.sizes[decks]).long()
+        return order[self.starts[decks] + within]

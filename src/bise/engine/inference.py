@@ -52,18 +52,27 @@ def infer(
     done = 0
     catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
     with catching as caught, autocast(precision, inputs.device):
-        for x, chunk in inputs.batches(order, batch_size):
+        for x, chunk in inputs.batches(_whole_batches(order, batch_size, inputs), batch_size):
             out = class_logits(call(sub, x)).float()
             check_rows(out, caught[0] if features else None, len(chunk))
-            logits.append(out if into is None else out[:0])
+            rows = min(len(chunk), len(order) - done)
+            logits.append(out[:rows] if into is None else out[:0])
             if features:
                 if z is None:
                     z = storage(len(order), caught[0].shape[1], caught[0].device, budget)
-                z[done : done + len(chunk)] = caught[0].float()
-            done += len(chunk)
+                z[done : done + rows] = caught[0][:rows].float()
+            done += rows
             if progress is not None:
                 progress(label, done, len(order))
     return Inferred(logits=torch.cat(logits).cpu(), z=z)
+
+
+def _whole_batches(order: Tensor, size: int, inputs: Inputs) -> Tensor:
+    """On a GPU, fill up the last batch: a size met for the first time costs more than the samples do."""
+    missing = -len(order) % size
+    if not inputs.on_device or inputs.device.type != "cuda" or len(order) < size or not missing:
+        return order
+    return torch.cat([order, order[-1:].expand(missing)])
 
 
 def check_rows(logits: Tensor, z: Tensor | None, samples: int) -> None:

@@ -24,13 +24,18 @@ class Inputs:
 
     channels_last = False
 
-    def __init__(self, dataset: Any, device: torch.device, *, budget: int = 8 << 30, workers: int = 0) -> None:
-        self.device, self.workers = device, workers
+    def __init__(
+        self, dataset: Any, device: torch.device, *, budget: int = 8 << 30, workers: int = 0, checked: bool = False
+    ) -> None:
+        # "cuda" is the current one, and tensors there say which that is
+        self.device = torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+        self.workers = workers
         self.dataset, self.transform = stored(dataset)
         tensors = tensors_of(self.dataset)
         self.x: Tensor | None = None
         if tensors is not None:
-            _check_finite(tensors[0], torch.arange(len(tensors[0])))
+            if not checked:
+                _check_finite(tensors[0], torch.arange(len(tensors[0])))
             fits = tensors[0].numel() * tensors[0].element_size() <= budget
             self.x = tensors[0].to(device) if fits else tensors[0]
 
@@ -61,7 +66,7 @@ class Inputs:
     def gather(self, index: Tensor, draws: Tensor | None = None) -> Any:
         """x of the samples `index` [n], where the inputs lie on the device; nothing is asked of the host."""
         assert self.x is not None
-        x = self.x.index_select(0, index)
+        x = self.x[index]
         return self._laid_out(x if self.transform is None else self.transform(x, draws))
 
     def draws(self, count: int, augment: torch.Generator | None) -> Tensor | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bise.engine.inputs import Inputs
+from bise.engine.precision import fast_convolutions
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""
@@ -77,11 +78,11 @@ class Steps:
         self.rows = rows.to(device)
         self.draws = torch.empty(0) if draws is None else draws.view(len(rows), self.batch_size, -1).clone()
         self.position = torch.zeros(1, dtype=torch.long, device=device)
-        kept = [(tensor, tensor.clone()) for tensor in self.state()]
+        kept = [(tensor, tensor.detach().clone()) for tensor in self.state()]
         random = torch.cuda.get_rng_state(device)
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), fast_convolutions(device):
             for _ in range(WARM_UP):
                 figures = self.update(*self._batch(draws is not None))
                 self.figures = figures.new_empty(len(rows), len(figures))
@@ -89,7 +90,7 @@ class Steps:
         torch.cuda.set_rng_state(random, device)
         self._restore(kept)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph), fast_convolutions(device):
             figures = self.update(*self._batch(draws is not None))
             self.figures.index_copy_(0, self.position, figures.unsqueeze(0))
             self.position.add_(1)

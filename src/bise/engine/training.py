@@ -12,9 +12,9 @@ from torch import Tensor
 from bise.config import TrainConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress
-from bise.data.sampling import draw, sample_weights, strata
+from bise.data.sampling import Sampler, sample_weights, strata
 from bise.engine.inputs import Inputs
-from bise.engine.precision import autocast, fast_convolutions, resolved
+from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps
 from bise.engine.validation import Validation
 from bise.errors import BadInput
@@ -44,7 +44,7 @@ def fit(
     optimizer = _optimizer(parameters, config, rate)
     precision = resolved(config.precision, sub.network)
     generator = torch.Generator().manual_seed(config.seed)
-    groups = strata(cells, config.balance) if config.sampler == "balanced" else None
+    sampler = Sampler(len(cells), strata(cells, config.balance) if config.sampler == "balanced" else None)
     weights = sample_weights(cells, config.weights, config.balance)
     weights = None if weights is None else weights.float().to(inputs.device)
     y = cells.y.to(inputs.device)
@@ -53,8 +53,11 @@ def fit(
         with autocast(precision, inputs.device):
             logits = class_logits(call(sub, x))
         loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
-        optimizer.zero_grad()
-        loss.backward()
+        # not backward(): what accumulates gradients remembers a stream, and a recording has its own
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            same = gradient is None or gradient.stride() == parameter.stride()
+            parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)
         optimizer.step()
         return loss.detach().unsqueeze(0)
 
@@ -68,12 +71,11 @@ def fit(
     history: list[dict[str, Any]] = []
     best: tuple[float, dict[str, Tensor]] | None = None
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
-    # dropout draws from the global generators, which stay the caller's
-    with torch.random.fork_rng(devices=cuda), fast_convolutions(inputs.device):
+    with torch.random.fork_rng(devices=cuda):  # dropout draws from the global generators, which stay the caller's
         torch.manual_seed(config.seed)
         for epoch in range(1, config.epochs + 1):
             _set_rate(optimizer, config.lr * _factor(config, epoch - 1))
-            order = draw(groups, len(cells), config.steps, config.batch_size, generator)
+            order = sampler.draw(config.steps, config.batch_size, generator)
             sub.train()
             row: dict[str, Any] = {"epoch": epoch, "loss": float(steps.run(order, generator).mean())}
             if not math.isfinite(row["loss"]):

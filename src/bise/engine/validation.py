@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -40,6 +41,12 @@ class Validation:
         order = list(dict.fromkeys(names.values()))
         self.group_of = torch.tensor([order.index(name) for name in names.values()])
         """[non-empty cells]: the group of each."""
+
+    def on(self, inputs: Inputs) -> Validation:
+        """The same samples and labels with other inputs."""
+        other = copy.copy(self)
+        other.inputs = inputs
+        return other
 
     def __call__(self, sub: Subnetwork, progress: Progress | None = None) -> dict[str, float]:
         found = infer(sub, self.inputs, progress=progress, label="validating", precision=self.precision)

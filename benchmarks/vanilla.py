@@ -1,0 +1,96 @@
+"""Vanilla SimpleConvNet on BiasedMNIST by the paper's recipe: seconds a run, accuracy, share of the bf16 ceiling.
+
+    python benchmarks/vanilla.py --rho 0.99 --seeds 0 1 2 --out vanilla.json --checkpoints folder
+
+The ceiling is a large bf16 matrix product, measured in the same run. A step is counted as three times the forward
+pass's multiply-accumulates, two operations each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+import bise
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.files import write_json, write_tensors
+from bise.finetuning import owning
+from bise.measure.size import size
+from bise.models.small import SimpleConvNet
+from bise.runs import machine
+
+
+def ceiling(device: torch.device, n: int = 8192, repeats: int = 20) -> float:
+    """Operations a second of a bf16 product of two n × n matrices."""
+    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(3):
+        a @ b
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        a @ b
+    torch.cuda.synchronize()
+    return 2 * n**3 * repeats / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rho", type=float, default=0.99)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, default=None, help="default: the paper's, by ρ")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--checkpoints", type=Path, default=None)
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    epochs, milestones = (80, (40, 60)) if args.rho <= 0.995 else (100, (80, 90))
+    if args.epochs:
+        milestones = tuple(m * args.epochs // epochs for m in milestones)
+        epochs = args.epochs
+    runs = []
+    for seed in args.seeds:
+        parts = ("train", "test")
+        data = {s: bise.data.load("biased-mnist", split=s, rho=args.rho, seed=seed, protocol="paper") for s in parts}
+        torch.manual_seed(seed)
+        network = owning(SimpleConvNet().to(device))
+        config = bise.TrainConfig(epochs=epochs, lr=0.1, schedule="steps", milestones=milestones, seed=seed)
+        inputs = Inputs(data["train"], device)
+        start = time.perf_counter()
+        fit(network, inputs, bise.data.labels(data["train"]), config)
+        seconds = time.perf_counter() - start
+        model = network.bare()
+        audit = bise.audit(model, data["test"], probe=False)
+        runs.append(
+            {
+                "seed": seed,
+                "seconds": seconds,
+                "accuracy": audit.accuracy,
+                "unbiased": audit.unbiased,
+                "conflicting": audit.conflicting.accuracy,
+                "weights": bise.fingerprint(model),
+            }
+        )
+        print(args.rho, runs[-1], flush=True)
+        if args.checkpoints:
+            write_tensors(args.checkpoints / f"vanilla-{args.rho}-{seed}.safetensors", model.state_dict())
+    macs = size(model, inputs.example(1)).macs
+    worked = 2 * 3 * macs * len(data["train"]) * epochs
+    content = {
+        "study": "vanilla",
+        "rho": args.rho,
+        "epochs": epochs,
+        "machine": machine(),
+        "macs": macs,
+        "operations_per_second": worked / runs[-1]["seconds"],
+        "bf16_ceiling": ceiling(device) if device.type == "cuda" else None,
+        "runs": runs,
+    }
+    write_json(args.out, content)
+    print({key: value for key, value in content.items() if key != "runs"}, flush=True)
+
+
+if __name__ == "__main__":
+    main()
