@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.sources import own_data
+
 app = typer.Typer(
     help="Find the unbiased network inside a biased classifier, without changing one of its weights.",
     no_args_is_help=True,
@@ -19,20 +21,27 @@ app = typer.Typer(
 )
 
 ModelOption = Annotated[
-    str, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
+    str | None, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
 ]
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", help="Its weights, .safetensors or a state dict in .pt.")
 ]
 DataOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--data",
-        help='package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
+        help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, or "
+        'package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
         "or None where there is no such split.",
     ),
 ]
+FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+
+
+data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 
 
 @app.callback()
@@ -58,11 +67,71 @@ def demo(
         _show(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
 
 
+@app.command(epilog="Example: bise train biased-mnist --rho 0.99 --seed 0 --out runs/vanilla")
+def train(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="biased-mnist, multi-color-mnist, corrupted-cifar10, celeba or civilcomments."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    rho: Annotated[str | None, typer.Option(help="Share of aligned samples; two with a comma, for two biases.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of data, weights and batches.")] = 0,
+    protocol: Annotated[str | None, typer.Option(help="The data set's protocol; default the paper's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs; default the recipe's.")] = None,
+    device: DeviceOption = "auto",
+    weights: Annotated[
+        str | None, typer.Option(help="Weights to start from: imagenet, scratch, or a file; default the recipe's.")
+    ] = None,
+    select: Annotated[str | None, typer.Option(help="For the steps after: best on val, or last.")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes that read pictures and texts ahead.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a vanilla model by a recipe of the paper, and audit it; go on with bise extract --from."""
+    with _guard():
+        from rich.console import Console
+
+        from bise.files import finite
+        from bise.recipes import recipe
+        from bise.terminal import Bars, audit_table
+        from bise.training_job import rho_of, train_job
+
+        chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
+        with Bars() as bars:
+            summary = train_job(
+                chosen,
+                out,
+                seed=seed,
+                epochs=epochs,
+                device=device,
+                weights=weights,
+                root=data_root,
+                select=select,
+                limit=limit,
+                workers=workers,
+                progress=bars,
+            )
+        if as_json:
+            print(json.dumps(finite(summary), indent=2))
+            return
+        console = Console()
+        console.print(audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
+        console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
+        console.print(f"run folder: {out}  ({summary['seconds']:.0f} s)", soft_wrap=True)
+
+
 @app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
+@own_data
 def audit(
-    model: ModelOption,
-    data: DataOption,
+    own: dict[str, Any],
+    model: ModelOption = None,
+    data: DataOption = None,
     weights: WeightsOption = None,
+    from_run: FromOption = None,
+    device: DeviceOption = "cpu",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
     run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
     as_json: JsonOption = False,
@@ -72,8 +141,9 @@ def audit(
         import bise
         from bise.files import finite
         from bise.jobs import split_of
+        from bise.sources import given
 
-        network, load = _model(model, weights), _function(data, "--data")
+        network, load, _ = given(model, weights, data, own, from_run, device)
         subject = network if run is None else bise.load(run / "subnetwork", network)
         train = split_of(load, "train")
         with bise.Bars() as bars:
@@ -83,11 +153,15 @@ def audit(
 
 
 @app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")
+@own_data
 def extract(
-    model: ModelOption,
-    data: DataOption,
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    own: dict[str, Any],
+    model: ModelOption = None,
+    data: DataOption = None,
     weights: WeightsOption = None,
+    from_run: FromOption = None,
+    device: DeviceOption = "cpu",
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
     mi: Annotated[str | None, typer.Option(help="conflicting, batch or none.")] = None,
@@ -103,20 +177,25 @@ def extract(
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
     with _guard():
         from bise.jobs import extract_job
+        from bise.sources import given
         from bise.terminal import Bars
+        from bise.training_job import recipe_of
 
         named = {"gamma": gamma, "mi": mi, "bn": bn, "batch_size": batch_size, "steps": steps, "upsilon": upsilon}
         changes = {key: value for key, value in named.items() if value is not None}
+        network, load, source = given(model, weights, data, own, from_run, device)
+        if preset == "paper" and (chosen := recipe_of(source)) is not None:
+            changes = chosen.extract_changes() | changes
         with Bars() as bars:
             summary = extract_job(
-                _model(model, weights),
-                _function(data, "--data"),
+                network,
+                load,
                 out,
                 preset=preset,
                 changes={**changes, "seed": seed},
                 bottleneck=bottleneck,
                 sites=sites or None,
-                source={"model": model, "weights": str(weights.resolve()) if weights else None, "data": data},
+                source=source,
                 progress=bars,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
@@ -125,26 +204,29 @@ def extract(
 @app.command(epilog="Example: bise finetune runs/a --epochs 20 --lr 0.001")
 def finetune(
     run: Annotated[Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")],
-    epochs: Annotated[int, typer.Option(help="Epochs.")] = 20,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
-    batch_size: Annotated[int, typer.Option(help="Samples a batch.")] = 100,
+    preset: Annotated[
+        str, typer.Option(help="balanced, or paper: its weights, by the recipe's settings where there is one.")
+    ] = "balanced",
+    epochs: Annotated[int | None, typer.Option(help="Epochs; 20 where the preset is balanced.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 where the preset is balanced.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
+    device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard():
         from bise.jobs import finetune_job
+        from bise.sources import described_by, device_named, source_of
         from bise.terminal import Bars
+        from bise.training_job import finetune_settings
 
-        model, splits = _source(run)
+        changes = finetune_settings(preset, described_by(run))
+        named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+        changes |= {key: value for key, value in named.items() if value is not None}
+        model, splits = source_of(run)
         with Bars() as bars:
-            summary = finetune_job(
-                model,
-                splits,
-                run,
-                changes={"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed},
-                progress=bars,
-            )
+            summary = finetune_job(model.to(device_named(device)), splits, run, changes=changes, progress=bars)
         _show(summary, "Accuracy on the test split, %", run, as_json)
 
 
@@ -158,24 +240,59 @@ def shrink(
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with _guard():
-        from rich.console import Console
+        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], as_json)
 
-        from bise.errors import BadInput
-        from bise.files import finite
-        from bise.jobs import shrink_job
-        from bise.terminal import Bars, shrunk_table
 
-        for path, ending in ((out, ".pt2"), (onnx, ".onnx")):
-            if path is not None and path.suffix != ending:
-                raise BadInput(f"{path} should end in {ending}")
-        model, splits = _source(run)
+@app.command(epilog="Example: bise export runs/a model.onnx")
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
+    file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
+    as_json: JsonOption = False,
+) -> None:
+    """Shrink, verify, and write one file to deploy."""
+    with _guard():
+        _shrink(run, of, [(file, (".onnx", ".pt2"))], as_json)
+
+
+@data_app.command("check", epilog="Example: bise data check labels.csv --target smiling --bias sex --split-column fold")
+@own_data
+def data_check(
+    source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
+    own: dict[str, Any],
+    files: Annotated[bool, typer.Option("--files", help="Open every picture too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The groups, how uneven they are, and whether extraction can work on them; exit code 1 where it can't."""
+    with _guard():
+        from bise.files import SCHEMA, finite
+        from bise.jobs import check_job
+        from bise.terminal import Bars, check_lines
+
         with Bars() as bars:
-            files = [path for path in (out, onnx) if path is not None]
-            figures = shrink_job(model, splits, run, name=of, files=files, progress=bars)
+            found = check_job(source, own, files=files, progress=bars)
         if as_json:
-            print(json.dumps(finite(figures), indent=2))
+            print(json.dumps({"schema": SCHEMA, **finite(found.as_dict())}, indent=2))
         else:
-            Console().print(shrunk_table(figures))
+            for line in check_lines(found):
+                print(line)
+        if not found.works:
+            raise typer.Exit(1)
+
+
+@data_app.command("download", epilog="Example: bise data download mnist --data-root data")
+def data_download(
+    name: Annotated[str, typer.Argument(help="Which files: mnist.")],
+    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+) -> None:
+    """Fetch a data set's original files and check them; what is there already is left alone."""
+    with _guard():
+        from bise.data import download
+        from bise.terminal import Bars
+
+        with Bars() as bars:
+            folder = download(name, data_root, progress=bars)
+        print(f"{folder}: all files are there, md5 checked")
 
 
 @contextmanager
@@ -202,77 +319,27 @@ def _guard() -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
-def _function(name: str, option: str) -> Any:
-    """What package.module:function names, the working folder included in the search."""
-    import importlib
+def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], as_json: bool) -> None:
+    """Shrink a run's network, write each file that is named, and show the figures."""
+    from rich.console import Console
 
     from bise.errors import BadInput
+    from bise.files import finite
+    from bise.jobs import shrink_job
+    from bise.sources import source_of
+    from bise.terminal import Bars, shrunk_table
 
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise BadInput(f"{option} {name!r} names no function; write package.module:function")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything while it is imported
-        what = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
-
-
-def _model(name: str, weights: Path | None) -> Any:
-    """The user's model with its weights; a .pt file is read with weights_only, so that it can't run code."""
-    from torch import nn
-
-    from bise.errors import BadInput
-
-    try:
-        model = _function(name, "--model")()
-    except TypeError as error:
-        raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
-    if weights is not None:
-        try:
-            model.load_state_dict(_state(weights))
-        except (RuntimeError, TypeError, AttributeError) as error:
-            raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
-    return model
-
-
-def _state(weights: Path) -> Any:
-    import pickle
-
-    import torch
-
-    from bise.errors import BadInput
-    from bise.files import read_tensors
-
-    if weights.suffix == ".safetensors":
-        return read_tensors(weights)
-    try:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise BadInput(f"--weights {weights} can't be read ({reason}); give a state dict or .safetensors") from error
-    return state.get("state_dict", state) if isinstance(state, dict) else state
-
-
-def _source(run: Path) -> tuple[Any, Any]:
-    """The model and the data function of a run, by what its configuration says of them."""
-    from functools import partial
-
-    from bise.errors import BadInput
-    from bise.files import read_json
-
-    source = read_json(run / "config.json").get("source")
-    if not isinstance(source, dict):
-        raise BadInput(f"{run} doesn't say which model and data it was made from; name a run of bise extract or demo")
-    weights = Path(source["weights"]) if source.get("weights") else None
-    if weights is not None and (run / weights).is_file():
-        weights = run / weights
-    splits = partial(_function(source["data"], "--data"), **source.get("data_arguments", {}))
-    return _model(source["model"], weights), splits
+    for path, endings in files:
+        if path is not None and path.suffix not in endings:
+            raise BadInput(f"{path} should end in {' or '.join(endings)}")
+    model, splits = source_of(run)
+    with Bars() as bars:
+        named = [path for path, _ in files if path is not None]
+        figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
+    if as_json:
+        print(json.dumps(finite(figures), indent=2))
+    else:
+        Console().print(shrunk_table(figures))
 
 
 def _split(load: Any, split: str) -> Any:

@@ -169,7 +169,7 @@ class TrainConfig:
     momentum: float = 0.9
     weight_decay: float = 1e-4
     schedule: str = "constant"
-    """"constant", "cosine", or "steps": divided by 10 at each of `milestones`."""
+    """"constant", "cosine", "linear" to 0, or "steps": divided by 10 at each of `milestones`; set once an epoch."""
     milestones: tuple[int, ...] = ()
     sampler: str = "natural"
     balance: str = "auto"
@@ -184,7 +184,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
-        _choice("schedule", self.schedule, ("constant", "cosine", "steps"))
+        _choice("schedule", self.schedule, ("constant", "cosine", "linear", "steps"))
         _choice("sampler", self.sampler, ("natural", "balanced"))
         _choice("balance", self.balance, ("auto", "cells", "alignment"))
         _choice("weights", self.weights, ("groups", "paper", "none"))

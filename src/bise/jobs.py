@@ -12,7 +12,10 @@ from torch import nn
 
 from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
+from bise.data.check import Check, check
 from bise.data.contract import Progress, labels
+from bise.data.numbering import SPLITS
+from bise.data.pictures import Pictures, check_pictures
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
@@ -22,6 +25,7 @@ from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
 from bise.runs import Run, append_log
+from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
@@ -124,6 +128,29 @@ def shrink_job(
     summary[name] = summary.get(name, {}) | {"shrunk": figures}
     write_json(folder / "summary.json", summary)
     return figures
+
+
+def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:
+    """The labels of every split of a data set, and, where `files` are to be opened, the pictures that can't be read."""
+    no_pictures = BadInput("--files opens pictures, and there are none here; name their column with --image")
+    if files and not (own.get("image") or Path(source).is_dir()):
+        raise no_pictures
+    # the size is of no matter here, but pictures can't be listed without one
+    how = {**own, "size": own.get("size", "1")} if files else own
+    splits = splits_of(source, how, labels_only=not files, option="source")
+    parts = {name: split_of(splits, name) for name in SPLITS}
+    pictures = [
+        data.dataset
+        for data in parts.values()
+        if data is not None and isinstance(getattr(data, "dataset", None), Pictures)
+    ]
+    if files and not pictures:
+        raise no_pictures
+    unreadable: dict[str, str] = {}
+    for part in pictures:
+        unreadable |= check_pictures(part, progress=progress)
+    opened = sum(len(part) for part in pictures) if files else None
+    return check(parts, unreadable=unreadable, opened=opened)
 
 
 def split_of(splits: Splits, name: str) -> Any:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
+from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from bise.data.check import Check, SplitCheck
 
 
 class Bars:
@@ -106,6 +111,71 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
         label = f"latency, batch {batch}, {times['device']}"
         table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table
+
+
+def check_lines(found: Check, width: int = 80) -> list[str]:
+    """A check of a data set as lines of at most `width` columns."""
+    lines: list[str] = []
+    for name, split in found.splits.items():
+        lines += [f"{name}: {split.samples:,} samples", *_cell_lines(split, width)]
+        facts = [
+            f"ρ({bias}) = {rho:.3f}, {conflicting:,} conflicting"
+            for bias, rho, conflicting in zip(split.biases, split.rho, split.conflicting, strict=False)
+        ]
+        if split.imbalance is not None:
+            facts.append(f"largest to smallest cell {split.imbalance:,.1f} to 1")
+        if split.empty:
+            shown = ", ".join("/".join(cell) for cell in split.empty_cells[:4]) + (", …" if split.empty > 4 else "")
+            facts.append(f"{split.empty:,} empty cell{'s' * (split.empty > 1)}: {shown}")
+        if split.without_bias:
+            facts.append(f"{split.without_bias:,} rows without a bias label, which count for the target only")
+        lines += [line for fact in facts for line in _wrapped(fact, width, "  ")] + [""]
+    for file, reason in list(found.unreadable.items())[:20]:
+        lines += _wrapped(f"unreadable: {file} ({reason})", width)
+    if len(found.unreadable) > 20:
+        lines.append(f"… and {len(found.unreadable) - 20} more unreadable files (all of them with --json)")
+    if found.opened is not None and not found.unreadable:
+        lines.append(f"all {found.opened:,} pictures can be read")
+    for warning in found.warnings:
+        lines += _wrapped(f"warning: {warning}", width)
+    for obstacle in found.obstacles:
+        lines += _wrapped(f"obstacle: {obstacle}", width)
+    lines.append("extraction can work on it" if found.works else "extraction can't work on it")
+    return lines
+
+
+def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
+    """Target × bias with names where that fits, else the cells in a list: the largest and the smallest."""
+    if len(split.biases) == 1 and split.cells:
+        rows, columns = split.names
+        counts = Counter(dict(split.cells))
+        head = f"{split.target} \\ {split.biases[0]}"
+        first = max(len(text) for text in (head, *rows))
+        widths = [max(len(c), *(len(f"{counts[(r, c)]:,}") for r in rows)) for c in columns]
+        if 2 + first + sum(w + 2 for w in widths) <= width and len(rows) <= 20:
+            out = ["  " + head.ljust(first) + "".join(f"  {c:>{w}}" for c, w in zip(columns, widths, strict=True))]
+            for r in rows:
+                cells = (f"  {counts[(r, c)]:>{w},}" for c, w in zip(columns, widths, strict=True))
+                out.append("  " + r.ljust(first) + "".join(cells))
+            return out
+    filled = sorted(((count, names) for names, count in split.cells if count), key=lambda cell: -cell[0])
+    kept = filled if len(filled) <= most else [*filled[: most // 2], None, *filled[-(most // 2) :]]
+    named = (split.target, *split.biases)
+    lines = []
+    for cell in kept:
+        if cell is None:
+            lines.append(f"  {'…':>9}  {len(filled) - most} more cells")
+            continue
+        text = ", ".join(f"{column} = {value}" for column, value in zip(named, cell[1], strict=True))
+        lines.append(f"  {cell[0]:>9,}  {text if len(text) <= width - 13 else text[: width - 14] + '…'}")
+    return lines
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _short(count: int) -> str:

@@ -1,27 +1,71 @@
 """The (x, y, b) contract, the cells that labels form, and how batches are drawn from them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bise.data.biased_mnist import biased_mnist
+from bise.data.celeba import celeba
 from bise.data.cells import Cells
+from bise.data.civilcomments import civilcomments
 from bise.data.contract import Labelled, labels
+from bise.data.fetching import download
+from bise.data.folders import hugging_face, image_folder
+from bise.data.multi_color_mnist import multi_color_mnist
+from bise.data.noise import noisy_bias
+from bise.data.pictures import PictureFiles
+from bise.data.tables import table
+from bise.data.transforms import Transform
 from bise.errors import BadInput
 
-__all__ = ["Cells", "Labelled", "labels", "load"]
+__all__ = [
+    "Cells",
+    "Labelled",
+    "PictureFiles",
+    "Transform",
+    "download",
+    "hugging_face",
+    "image_folder",
+    "labels",
+    "load",
+    "names",
+    "noisy_bias",
+    "table",
+]
 
-_SETS = {"biased-mnist": biased_mnist}
+_SETS: dict[str, Callable[..., Labelled]] = {
+    "biased-mnist": biased_mnist,
+    "multi-color-mnist": multi_color_mnist,
+    "celeba": celeba,
+    "civilcomments": civilcomments,
+}
+_NATURAL = ("celeba", "civilcomments")
+"""Sets whose bias is as it was found."""
+
+
+def names() -> tuple[str, ...]:
+    """The data sets that `load` knows."""
+    return tuple(_SETS)
 
 
 def load(
     name: str,
     *,
     split: str,
-    rho: float = 0.99,
+    rho: float | tuple[float, float] | None = None,
     seed: int = 0,
-    protocol: str = "held-out",
+    protocol: str | None = None,
     root: str | Path | None = None,
 ) -> Labelled:
-    """A data set of the paper by name, read from `root` or from the folder that BISE_DATA names."""
+    """A data set of the paper by name, read from `root` or from the folder that BISE_DATA names.
+
+    Where `rho` or `protocol` is None, the data set's own default holds.
+    """
     if name not in _SETS:
         raise BadInput(f"data set {name!r} is unknown; use {' or '.join(_SETS)}")
-    return _SETS[name](split, rho=rho, seed=seed, protocol=protocol, root=root)
+    if name in _NATURAL and rho is not None:
+        raise BadInput(f"rho={rho} can't be set for {name}, whose bias is as it was found; leave it out")
+    given: dict[str, Any] = {"rho": rho, "protocol": protocol}
+    return _SETS[name](split, seed=seed, root=root, **{key: v for key, v in given.items() if v is not None})

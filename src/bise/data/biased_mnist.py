@@ -7,18 +7,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.data.arguments import check_share
 from bise.data.contract import Deferred, Labelled
-from bise.data.idx import data_root, read_idx
+from bise.data.mnist import digits
 from bise.data.transforms import Transform
-from bise.errors import BadInput
 
 # the source has 225 in colours 3 and 4, where 255 would be expected
 PALETTE = (
     (255, 0, 0), (0, 255, 0), (0, 0, 255), (225, 225, 0), (225, 0, 225),
     (0, 255, 255), (255, 128, 0), (255, 0, 128), (128, 0, 255), (128, 128, 128),
 )  # fmt: skip
-HELD_OUT = 10_000
-"""Validation digits."""
 
 
 def biased_mnist(
@@ -30,26 +28,12 @@ def biased_mnist(
     `protocol="held-out"` keeps 10,000 training digits for val alone. `protocol="paper"` trains on all 60,000 and
     recolours 10,000 of them for val.
     """
-    if split not in ("train", "val", "test"):
-        raise BadInput(f'split={split!r} is unknown; use "train", "val" or "test"')
-    if protocol not in ("held-out", "paper"):
-        raise BadInput(f'protocol={protocol!r} is unknown; use "held-out" or "paper"')
-    if not 0 <= rho <= 1:
-        raise BadInput(f"rho={rho} is no share of aligned samples; give a value from 0 to 1")
-    folder = data_root(root) / "mnist"
-    prefix = "t10k" if split == "test" else "train"
-    y = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz").long()
-    kept = torch.arange(len(y))
-    if split != "test":
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-        held_out = order[:HELD_OUT]
-        kept = held_out if split == "val" else order[HELD_OUT:] if protocol == "held-out" else kept
-    y = y[kept]
-    generator = torch.Generator().manual_seed(seed * 3 + ("train", "val", "test").index(split))
-    b = assign(y, rho if split == "train" else 0.1, generator)
+    check_share(rho)
+    found = digits(split, seed=seed, protocol=protocol, root=root)
+    b = assign(found.y, rho if split == "train" else 0.1, found.generator)
     return Labelled(
-        Deferred(lambda: colour(read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")[kept], b), len(y)),
-        y=y,
+        Deferred(lambda: colour(found.images(), b), len(b)),
+        y=found.y,
         b=b,
         classes=10,
         bias_classes=10,

@@ -90,7 +90,7 @@ class Inputs:
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else it would draw from the caller's random numbers
         )
-        for x, index in zip(loader, chunks, strict=True):
+        for x, index in zip(_named(loader), chunks, strict=True):
             _check_finite(x, index)
             yield to_device(x, self.device), index
 
@@ -120,6 +120,16 @@ class Inputs:
     def example(self, count: int = 4) -> Any:
         """The first few inputs, as a batch."""
         return next(self.batches(torch.arange(min(count, len(self))), count))[0]
+
+
+def _named(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The loader's batches; bad input in a worker comes wrapped in its traceback, of which the sentence is kept."""
+    try:
+        yield from loader
+    except BadInput as error:
+        if not loader.num_workers:
+            raise
+        raise BadInput(str(error).strip().splitlines()[-1].partition(": ")[2]) from error
 
 
 class _XOnly(Dataset[Any]):

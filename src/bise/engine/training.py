@@ -127,6 +127,8 @@ def _set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
 def _factor(config: TrainConfig, epoch: int) -> float:
     if config.schedule == "cosine":
         return (1 + math.cos(math.pi * epoch / config.epochs)) / 2
+    if config.schedule == "linear":
+        return 1 - epoch / config.epochs
     if config.schedule == "steps":
         return float(0.1 ** sum(epoch >= milestone for milestone in config.milestones))
     return 1.0

@@ -1,0 +1,45 @@
+"""Tabulate the recipes' settings into docs/recipes.md, from the recipes themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from page import fill
+
+from bise.config import TrainConfig
+from bise.recipes import RECIPES, Recipe, recipe
+
+PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"
+
+
+def table() -> str:
+    lines = [
+        "| recipe | ρ | architecture, start | vanilla | BISE (paper) | finetuning | selected | the paper's metric |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    chosen = [recipe(name) for name in RECIPES]
+    chosen.insert(1, recipe("biased-mnist", rho=0.997))
+    return "\n".join([*lines, *map(_row, chosen)])
+
+
+def _row(r: Recipe) -> str:
+    e = r.extract
+    rho = (
+        "as found" if r.rho is None else ", ".join(f"{v:g}" for v in (r.rho if isinstance(r.rho, tuple) else (r.rho,)))
+    )
+    masks = f"SGD {e.lr:g} / {e.momentum:g} / {e.weight_decay:g}, batch {e.batch_size}, E = {e.head_epochs}"
+    selected = "last" if r.select == "last" else f"best on val, {e.selection}"
+    cells = [r.name, rho, f"{r.architecture}, {r.start}", _training(r.train), masks, _training(r.finetune)]
+    return f"| {' | '.join([*cells, selected, r.metric])} |"
+
+
+def _training(c: TrainConfig) -> str:
+    names = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+    rates = [c.lr, *([c.momentum] if c.optimizer == "sgd" else []), c.weight_decay]
+    steps = {"steps": f"÷10 at {', '.join(map(str, c.milestones))}", "constant": "constant lr"}
+    how = steps.get(c.schedule, f"{c.schedule} to 0")
+    return f"{names[c.optimizer]} {' / '.join(f'{v:g}' for v in rates)}, batch {c.batch_size}, {c.epochs} epochs, {how}"
+
+
+if __name__ == "__main__":
+    fill("recipes.py", table(), PAGE)

@@ -1,0 +1,212 @@
+"""What a data set's labels say about it: its cells, and whether a bias can be extracted away on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from bise.data.cells import Cells
+from bise.data.contract import Labelled, labels
+from bise.errors import BadInput
+
+FEW = 20
+"""Conflicting samples in a cell below which balanced draws repeat the same few pictures."""
+
+SHOWN = 20
+"""Empty cells that are listed by name: with several biases there may be millions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitCheck:
+    """The labels of one split."""
+
+    samples: int
+    without_bias: int
+    """Rows without a bias label (b = −1): they count for the target, not for the bias, nor for what follows."""
+    target: str
+    biases: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    """Of the labels of the target and of each bias."""
+    cells: tuple[tuple[tuple[str, ...], int], ...]
+    """((y, b_1, …, b_K) by name, samples) of the cells that aren't empty."""
+    empty: int
+    empty_cells: tuple[tuple[str, ...], ...]
+    """The first few of the empty ones by name."""
+    rho: tuple[float, ...]
+    """The share of aligned samples, for each bias, by the training set's alignment."""
+    conflicting: tuple[int, ...]
+    imbalance: float | None
+    """The largest cell over the smallest that isn't empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What was found: `obstacles` are why extraction can't work, `warnings` why it may disappoint."""
+
+    splits: dict[str, SplitCheck]
+    obstacles: tuple[str, ...]
+    warnings: tuple[str, ...]
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """{file: reason}, where files were opened."""
+    opened: int | None = None
+
+    @property
+    def works(self) -> bool:
+        return not self.obstacles
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"works": self.works}
+
+
+def check(
+    splits: Mapping[str, Any], *, unreadable: Mapping[str, str] | None = None, opened: int | None = None
+) -> Check:
+    """Look at the labels of {"train": …, "val": …, "test": …}; a split that isn't there is None or left out."""
+    there = {name: data for name, data in splits.items() if data is not None}
+    obstacles: list[str] = []
+    notes: list[str] = []
+    if unreadable:
+        obstacles.append(f"{len(unreadable)} of {opened} files can't be read: replace them or leave their rows out")
+    train = there.get("train")
+    if train is None:
+        obstacles.append("there is no training split")
+    known = None if train is None else _known(train)
+    aligned = None
+    if known is not None:
+        aligned = known[0]
+        _trainable(train, aligned, obstacles, notes)
+    elif train is not None:
+        obstacles.append("no row of train has a bias label")
+    for name in ("val", "test"):
+        if name not in there:
+            lost = "the last mask is taken instead of the best" if name == "val" else "nothing is audited"
+            notes.append(f"there is no {name} split: {lost}")
+        elif train is not None:
+            _covered(train, there[name], name, obstacles)
+    return Check(
+        splits={name: _split(data, aligned) for name, data in there.items()},
+        obstacles=tuple(obstacles),
+        warnings=tuple(notes),
+        unreadable=dict(unreadable or {}),
+        opened=opened,
+    )
+
+
+def _known(data: Any) -> tuple[Cells, int] | None:
+    """The cells of the samples that have every bias label, and how many haven't; None where none has."""
+    if not isinstance(data, Labelled):
+        return labels(data), 0
+    if data.b is None:
+        raise BadInput("there is no bias to check; name its column with --bias")
+    b = data.b.unsqueeze(1) if data.b.dim() == 1 else data.b
+    known = (b >= 0).all(1)
+    if not known.any():
+        return None
+    cells = Cells.of(
+        data.y[known],
+        b[known],
+        classes=data.classes,
+        bias_classes=data.bias_classes,
+        aligned=data.aligned if known.all() or data.aligned is not None else None,
+        groups=data.groups,
+    )
+    return cells, int((~known).sum())
+
+
+def _trainable(data: Any, cells: Cells, obstacles: list[str], notes: list[str]) -> None:
+    if len(torch.unique(cells.y)) < 2:
+        obstacles.append(f"train holds one class only ({_label_names(data, cells)[0][int(cells.y[0])]})")
+        return
+    names = _label_names(data, cells)
+    columns = _columns(data, cells)
+    for k, column in enumerate(columns[1:]):
+        conflicting = ~cells.aligned[:, k]
+        if not conflicting.any():
+            obstacles.append(f"no sample of train conflicts with {column} (ρ = 1): nothing tells target from bias")
+            continue
+        seen = torch.unique(cells.b[conflicting, k])
+        if len(seen) == 1:
+            value = names[k + 1][int(seen[0])]
+            notes.append(
+                f"all {int(conflicting.sum())} samples that conflict with {column} have {column} = {value}: the mutual"
+                ' information over them is zero, so use mi="batch"'
+            )
+        size = cells.bias_classes[k]
+        table = torch.bincount(cells.y * size + cells.b[:, k], minlength=cells.classes * size).view(cells.classes, size)
+        few = [
+            (y, b) for y, b in ((table > 0) & (table < FEW)).nonzero().tolist() if b != int(cells.aligned_bias[k, y])
+        ]
+        if few:
+            y, b = min(few, key=lambda cell: int(table[cell]))
+            notes.append(
+                f"{len(few)} conflicting cell{'s' * (len(few) > 1)} of {column} have fewer than {FEW} samples"
+                f" ({columns[0]} = {names[0][y]}, {column} = {names[k + 1][b]} has {int(table[y, b])}): balanced draws"
+                " repeat these few"
+            )
+
+
+def _covered(train: Any, other: Any, name: str, obstacles: list[str]) -> None:
+    if not isinstance(train, Labelled) or not isinstance(other, Labelled):
+        return
+    lacking = sorted(set(other.y.tolist()) - set(train.y.tolist()))
+    if lacking:
+        names = getattr(train, "class_names", None)
+        shown = names[lacking[0]] if names else lacking[0]
+        obstacles.append(f"{name} holds class {shown}, which train lacks")
+
+
+def _split(data: Any, train: Cells | None) -> SplitCheck:
+    found = _known(data)
+    if found is None:
+        return SplitCheck(
+            samples=len(data), without_bias=len(data), target=_columns(data, None)[0], biases=_columns(data, None)[1:],
+            names=(), cells=(), empty=0, empty_cells=(), rho=(), conflicting=(), imbalance=None,
+        )  # fmt: skip
+    cells, without = found
+    if train is not None and train.aligned_bias.shape == cells.aligned_bias.shape:
+        cells = cells.realigned(train.aligned_bias)
+    names = _label_names(data, cells)
+    columns = _columns(data, cells)
+    counts = cells.counts
+    filled = counts[counts > 0]
+    empty = (counts == 0).nonzero().flatten()
+
+    def named(cell: int) -> tuple[str, ...]:
+        return tuple(names[k][v] for k, v in enumerate(cells.labels_of(cell)))
+
+    return SplitCheck(
+        samples=len(data),
+        without_bias=without,
+        target=columns[0],
+        biases=columns[1:],
+        names=names,
+        cells=tuple((named(i), int(counts[i])) for i in counts.nonzero().flatten().tolist()),
+        empty=len(empty),
+        empty_cells=tuple(named(i) for i in empty[:SHOWN].tolist()),
+        rho=cells.rho,
+        conflicting=tuple((~cells.aligned).sum(0).tolist()),
+        imbalance=float(filled.max() / filled.min()),
+    )
+
+
+def _label_names(data: Any, cells: Cells) -> tuple[tuple[str, ...], ...]:
+    """For the target and each bias, the names of its labels: the table's, or the numbers."""
+    sizes = (cells.classes, *cells.bias_classes)
+    own = getattr(data, "class_names", None), *(getattr(data, "bias_names", None) or ())
+    given = own if len(own) == len(sizes) else (None,) * len(sizes)
+    return tuple(
+        tuple(names) if names and len(names) == size else tuple(str(i) for i in range(size))
+        for names, size in zip(given, sizes, strict=True)
+    )
+
+
+def _columns(data: Any, cells: Cells | None) -> tuple[str, ...]:
+    """What the target and each bias are called."""
+    if getattr(data, "target", None) is not None:
+        return (data.target, *data.biases)
+    count = cells.biases if cells is not None else 1
+    return ("y", *(["b"] if count == 1 else [f"b[{k}]" for k in range(count)]))

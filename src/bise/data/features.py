@@ -1,0 +1,198 @@
+"""What a model takes from one's own columns: numbers standardised, categories one-hot, text as token numbers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from bise.data.numbering import NUMBER
+from bise.data.strings import Strings
+from bise.errors import BadInput, BiseWarning
+
+MOST_CATEGORIES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberColumn:
+    """(number − mean) / scale, 0 where a cell is empty; with `marked`, a second feature says which cells are."""
+
+    name: str
+    mean: float
+    scale: float
+    marked: bool
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name, f"{self.name} missing"] if self.marked else [self.name]
+
+    def __call__(self, values: Iterable[str]) -> NDArray[np.float32]:
+        numbers = _numbers(values, self.name)
+        if numbers is None:
+            raise BadInput(f"column {self.name!r} holds something that is no number; in training it held numbers")
+        missing = np.isnan(numbers)
+        scaled = np.where(missing, 0.0, (numbers - self.mean) / self.scale)
+        return np.stack([scaled, missing] if self.marked else [scaled], axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryColumn:
+    """One feature for each category; one that isn't among them is all zeros."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.name}={text}" for text in self.categories]
+
+    def __call__(self, values: Iterable[str]) -> NDArray[np.float32]:
+        place = {text: i for i, text in enumerate(self.categories)}
+        number = np.array([place.get(text.strip(), len(place)) for text in values], dtype=np.int64)
+        block = np.zeros((len(number), len(place) + 1), dtype=np.float32)
+        block[np.arange(len(number)), number] = 1
+        return block[:, :-1]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How rows become features [N, F], by what the training rows held; for new rows as well."""
+
+    columns: tuple[NumberColumn | CategoryColumn, ...]
+
+    @staticmethod
+    def fit(columns: Mapping[str, Strings], train: Tensor) -> Encoder:
+        """From whole columns, by the rows in `train` [N] (bool): a column of numbers only is one of numbers."""
+        if not columns:
+            raise BadInput("no column is left for the features; name them with features=[…]")
+        rows = train.numpy()
+        return Encoder(tuple(_fitted(name, column, rows) for name, column in columns.items()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the F features."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    def __call__(self, values: Mapping[str, Iterable[Any]]) -> Tensor:
+        """[N, F] float32 from {column: its cells}, text or not; an empty cell is "" or None."""
+        missing = next((column.name for column in self.columns if column.name not in values), None)
+        if missing is not None:
+            raise BadInput(f"there is no column {missing!r}; the features need {[c.name for c in self.columns]}")
+        blocks = [column("" if v is None else str(v) for v in values[column.name]) for column in self.columns]
+        if len({len(block) for block in blocks}) > 1:
+            raise BadInput("the columns have different lengths; give one cell a row in each")
+        return torch.from_numpy(np.concatenate(blocks, axis=1))
+
+
+def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColumn | CategoryColumn:
+    numbers = _numbers(column, name)
+    if numbers is None or np.isnan(numbers).all():
+        _doubt(column, name)
+        kept = sorted({text.strip() for text, inside in zip(column, train, strict=True) if inside})
+        if len(kept) > MOST_CATEGORIES:
+            raise BadInput(
+                f"column {name!r} has {len(kept):,} different texts, too many for one-hot features; leave it out of"
+                " features=[…]"
+            )
+        return CategoryColumn(name=name, categories=tuple(kept))
+    missing = np.isnan(numbers)
+    known = numbers[train & ~missing]
+    mean = float(known.mean()) if len(known) else 0.0
+    spread = float(known.std()) if len(known) else 0.0
+    # a constant column has the rounding error of its mean for a spread
+    scale = spread if spread > 1e-9 * max(abs(mean), 1e-30) else 1.0
+    return NumberColumn(name=name, mean=mean, scale=scale, marked=bool(missing.any()))
+
+
+def _doubt(column: Strings, name: str) -> None:
+    """Say where a column of categories looks like one of numbers."""
+    different = {text.strip() for text in column} - {""}
+    numbers = {text for text in different if NUMBER.fullmatch(text)}
+    if different and all(NUMBER.fullmatch(text.replace(",", ".", 1)) for text in different):
+        odd = min(different - numbers)
+        raise BadInput(f"column {name!r} holds {odd}, a number with a comma; write 1000 and 1.5")
+    if len(numbers) > max(10, len(different) // 2):
+        odd = min(different - numbers)
+        warnings.warn(
+            f"column {name!r} is taken for categories, since it holds {odd[:40]!r}, though most of its values are"
+            " numbers; empty the cells that are none",
+            BiseWarning,
+            stacklevel=2,
+        )
+
+
+def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | None:
+    """The cells as numbers, NaN where one is empty; None where one is something else."""
+    out = array("d")
+    for text in values:
+        text = text.strip()
+        if not text or text.lower() == "nan":
+            out.append(math.nan)
+        elif NUMBER.fullmatch(text) is None:
+            return None
+        else:
+            out.append(float(text))
+            if not abs(out[-1]) <= 1e30:  # its square must be finite too
+                raise BadInput(f"column {name!r} holds {text[:40]} in row {len(out)}, too large a number for a feature")
+    return np.array(out, dtype=np.float64)
+
+
+class Texts(Dataset[dict[str, Tensor]]):
+    """Sentences as {"input_ids", "attention_mask", …}, each int64 [length]: cut or padded to `length` tokens.
+
+    `tokenizer` is a tokenizer of transformers, a folder or name that AutoTokenizer knows, a BERT vocabulary
+    (vocab.txt), or any function that takes a text and gives its token numbers; the latter is padded with 0.
+    """
+
+    def __init__(self, texts: Strings | Sequence[str], *, tokenizer: Any, length: int) -> None:
+        if length < 1:
+            raise BadInput(f"length={length} is no number of tokens; give at least 1")
+        self.texts, self.length = texts, length
+        self.tokenizer = _tokenizer(tokenizer)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        text = self.texts[index]
+        if hasattr(self.tokenizer, "pad_token_id"):
+            encoded = self.tokenizer(text, padding="max_length", truncation=True, max_length=self.length)
+            return {key: torch.tensor(value, dtype=torch.long) for key, value in encoded.items()}
+        ids = torch.as_tensor(self.tokenizer(text), dtype=torch.long).flatten()[: self.length]
+        mask = torch.zeros(self.length, dtype=torch.long)
+        mask[: len(ids)] = 1
+        return {"input_ids": torch.nn.functional.pad(ids, (0, self.length - len(ids))), "attention_mask": mask}
+
+
+def _tokenizer(given: Any) -> Callable[..., Any]:
+    if callable(given):
+        return given
+    if not isinstance(given, (str, Path)):
+        raise BadInput("text needs a tokenizer; give tokenizer= a vocab.txt, a folder, a name, or a function")
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise BadInput("transformers is not installed; install the extra: pip install 'bise[text]'") from error
+    try:
+        if Path(given).suffix == ".txt":
+            if not Path(given).is_file():
+                raise BadInput(f"tokenizer={str(given)!r} does not exist; name a vocab.txt, a folder or a model")
+            from transformers import BertTokenizer
+
+            return BertTokenizer(str(given))
+        return transformers.AutoTokenizer.from_pretrained(str(given))
+    except BadInput:
+        raise
+    except Exception as error:  # transformers raises anything where a file is missing or broken
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason})") from error

@@ -1,0 +1,317 @@
+"""Folders of pictures, one folder a class, and folders that Hugging Face's `datasets` saved, as tables."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bise.data.columns import missing_column, read_columns, texts
+from bise.data.features import Encoder
+from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
+from bise.data.pictures import ENDINGS, Pictures
+from bise.data.strings import Strings
+from bise.data.tables import PicturesOf, RowsOf, SentencesOf, Table, TableData, check_arguments, unread
+from bise.data.transforms import Transform
+from bise.errors import BadInput, BiseWarning
+
+
+def image_folder(
+    folder: str | Path, bias_csv: str | Path | None = None, *, split: str = "train", **how: Any
+) -> TableData:
+    """One split of a folder of pictures as (x, y, b); the other arguments are those of `read_image_folder`."""
+    return _one_split(read_image_folder(folder, bias_csv, **how), folder, split)
+
+
+def hugging_face(folder: str | Path, *, split: str = "train", **columns: Any) -> TableData:
+    """One split of a folder of `datasets.save_to_disk` as (x, y, b); the other arguments are `read_hugging_face`'s."""
+    return _one_split(read_hugging_face(folder, **columns), folder, split)
+
+
+def read_image_folder(
+    folder: str | Path,
+    bias_csv: str | Path | None = None,
+    *,
+    bias: str | Sequence[str] | None = None,
+    file_column: str = "file",
+    holdout: tuple[float, float] | None = None,
+    seed: int = 0,
+    size: tuple[int, int] | int | None = None,
+    channels: int = 3,
+    transform: Transform | None = None,
+    labels_only: bool = False,
+) -> Table:
+    """Pictures as `folder/split/class/file` or `folder/class/file`, and a csv with a column `file` and the biases.
+
+    A file is named there by its path below `folder`, or by its name alone where no other file has it. A picture
+    without a row has no bias label (b = −1). `bias` left out takes every other column of the csv.
+    """
+    folder = Path(folder)
+    if size is None and not labels_only:
+        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    files, classes, parts = _listed(folder)
+    if any(part is not None for part in parts):
+        if holdout is not None:
+            raise BadInput(f"{folder} has folders for its splits already; leave holdout out")
+        part = torch.tensor([int(part or 0) for part in parts])
+    else:
+        part = held_out(len(files), holdout, seed)
+    y, class_names = number_labels(classes, str(folder))
+    check_targets(y, class_names, str(folder))
+    names: tuple[str, ...] = ()
+    columns: list[tuple[Tensor, tuple[str, ...]]] = []
+    if bias_csv is not None:
+        names, columns = _biases(Path(bias_csv), files, file_column, bias)
+    elif bias:
+        raise BadInput(f"{folder} holds no biases; name the csv that does with bias_csv")
+    return Table(
+        target="class",
+        biases=names,
+        y=y,
+        b=torch.stack([codes for codes, _ in columns], 1) if columns else torch.empty(len(y), 0, dtype=torch.long),
+        part=part,
+        class_names=class_names,
+        bias_names=tuple(found for _, found in columns),
+        inputs=unread if labels_only or size is None else PicturesOf(Strings(files), folder, size, channels),
+        transform=None if labels_only else transform or Transform(),
+    )
+
+
+def read_hugging_face(
+    folder: str | Path,
+    *,
+    target: str,
+    bias: str | Sequence[str] = (),
+    split_column: str | None = None,
+    holdout: tuple[float, float] | None = None,
+    seed: int = 0,
+    image: str | None = None,
+    text: str | None = None,
+    features: Sequence[str] | None = None,
+    size: tuple[int, int] | int | None = None,
+    channels: int = 3,
+    transform: Transform | None = None,
+    tokenizer: Any = None,
+    length: int = 128,
+    labels_only: bool = False,
+) -> Table:
+    """A folder of `datasets.save_to_disk`, columns as in `read_table`; the splits of a DatasetDict are its splits."""
+    folder = Path(folder)
+    biases = (bias,) if isinstance(bias, str) else tuple(bias)
+    check_arguments(folder, target, biases, split_column, holdout, image, text, features)
+    if image is not None and size is None and not labels_only:
+        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    whole, part = _loaded(folder)
+    for name in filter(None, (target, *biases, split_column, image, text, *(features or ()))):
+        if name not in whole.column_names:
+            raise missing_column(folder, name, whole.column_names)
+    if part is None:
+        part = (
+            held_out(len(whole), holdout, seed)
+            if split_column is None
+            else split_numbers(_column(whole, split_column, folder), f"{folder}, column {split_column!r}")
+        )
+    elif split_column is not None or holdout is not None:
+        raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
+    y, class_names = _labels(whole, target, folder)
+    check_targets(y, class_names, f"{folder}, column {target!r}")
+    encoded = [_labels(whole, name, folder) for name in biases]
+    encoder: Encoder | None = None
+    inputs: Any = unread
+    if not labels_only and image is not None and size is not None:
+        inputs = _EncodedPictures(_undecoded(whole, image, folder), image, size, channels, str(folder))
+    elif not labels_only and text is not None:
+        inputs = SentencesOf(_column(whole, text, folder), tokenizer, length)
+    elif not labels_only:
+        used = {target, *biases, split_column}
+        chosen = features or [name for name in whole.column_names if name not in used]
+        values = {name: _column(whole, name, folder) for name in chosen}
+        encoder = Encoder.fit(values, part == 0)
+        inputs = RowsOf(encoder(values))
+    return Table(
+        target=target,
+        biases=biases,
+        y=y,
+        b=torch.stack([codes for codes, _ in encoded], 1) if encoded else torch.empty(len(y), 0, dtype=torch.long),
+        part=part,
+        class_names=class_names,
+        bias_names=tuple(names for _, names in encoded),
+        inputs=inputs,
+        transform=None if labels_only or image is None else transform or Transform(),
+        encoder=encoder,
+    )
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether `datasets` saved this folder."""
+    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
+def _one_split(table: Table, folder: str | Path, split: str) -> TableData:
+    data = table.split(split)
+    if data is None:
+        raise BadInput(f"{folder} has no sample of split {split!r}; set holdout= to make one")
+    return data
+
+
+def _listed(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
+    """Of every picture: its path below `folder`, its class, and the number of its split, None without splits."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is no folder; name one that holds a folder for each class")
+    try:
+        return _walked(folder)
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename or folder} can't be read ({error.strerror}); change who may read it"
+        ) from error
+
+
+def _walked(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
+    tops = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    split = bool(tops) and all(split_word(top.name) is not None and _has_folders(top) for top in tops)
+    files: list[str] = []
+    classes: list[str] = []
+    parts: list[int | None] = []
+    other: Counter[str] = Counter()
+    for top in tops:
+        for where in sorted(p for p in top.iterdir() if p.is_dir()) if split else [top]:
+            for parent, _, names in sorted(os.walk(where, onerror=_raise)):
+                for name in sorted(name for name in names if not name.startswith(".")):
+                    if not name.lower().endswith(ENDINGS):
+                        other[Path(name).suffix or name] += 1
+                        continue
+                    files.append(str((Path(parent) / name).relative_to(folder)))
+                    classes.append(where.name)
+                    parts.append(split_word(top.name) if split else None)
+    if other:
+        shown = ", ".join(f"{count} × {ending}" for ending, count in other.most_common(5))
+        warnings.warn(
+            f"{folder}: files that are no pictures by their ending are left out ({shown})", BiseWarning, stacklevel=4
+        )
+    if not files:
+        raise BadInput(f"{folder} holds no picture; it takes folder/class/file or folder/split/class/file")
+    return files, classes, parts
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _has_folders(folder: Path) -> bool:
+    return any(p.is_dir() for p in folder.iterdir())
+
+
+def _biases(
+    path: Path, files: Sequence[str], file_column: str, bias: str | Sequence[str] | None
+) -> tuple[tuple[str, ...], list[tuple[Tensor, tuple[str, ...]]]]:
+    asked = (bias,) if isinstance(bias, str) else tuple(bias or ())
+    found = read_columns(path, [file_column, *asked] if asked else None, present=[file_column])
+    names = asked or tuple(name for name in found.names if name and name != file_column)
+    if not names:
+        raise BadInput(f"{path} has no column beside {file_column!r}; it needs one for each bias")
+    row_of: dict[int, int] = {}
+    by_path = {Path(name).as_posix(): i for i, name in enumerate(files)}
+    by_name: dict[str, int] = {}
+    for i, name in enumerate(files):
+        base = Path(name).name
+        by_name[base] = -1 if base in by_name else i
+    for row, name in enumerate(found.values[file_column]):
+        key = Path(name.strip()).as_posix()
+        file = by_path.get(key, by_name.get(key))
+        if file is None or file < 0:
+            why = "is no picture of the folder" if file is None else "is the name of several pictures; write its path"
+            raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} {why}")
+        if file in row_of:
+            raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} has a second row; keep one")
+        row_of[file] = row
+    columns = []
+    for name in names:
+        column = found.values[name]
+        columns.append(
+            number_labels(
+                (column[row_of[i]] if i in row_of else "" for i in range(len(files))), f"{path}, column {name!r}"
+            )
+        )
+        if not columns[-1][1]:
+            raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias")
+    return names, columns
+
+
+def _loaded(folder: Path) -> tuple[Any, Tensor | None]:
+    """The rows of all splits, and the split of each where the folder has splits."""
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise BadInput("the package datasets is not installed; pip install datasets") from error
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+        if not isinstance(loaded, datasets.DatasetDict):
+            return loaded, None
+        numbers = split_numbers(loaded, f"{folder}, splits")
+        whole = datasets.concatenate_datasets(list(loaded.values()))
+    except BadInput:
+        raise
+    except Exception as error:  # a broken folder makes datasets and pyarrow raise many things
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})") from error
+    sizes = torch.tensor([len(part) for part in loaded.values()])
+    return whole, numbers.repeat_interleave(sizes)
+
+
+def _column(whole: Any, name: str, folder: Path) -> Strings:
+    out = Strings()
+    for batch in whole.select_columns([name]).with_format("arrow").iter(1 << 14):
+        out.extend(texts(batch.column(name).to_pylist(), f"{folder}, column {name!r}"))
+    return out
+
+
+def _labels(whole: Any, name: str, folder: Path) -> tuple[Tensor, tuple[str, ...]]:
+    """Numbers and names; a ClassLabel keeps its own, where −1 and null are missing."""
+    known = getattr(whole.features[name], "names", None)
+    column = _column(whole, name, folder)
+    if not isinstance(known, list):
+        return number_labels(column, f"{folder}, column {name!r}")
+    return torch.tensor([int(value) if value else -1 for value in column]), tuple(known)
+
+
+def _undecoded(whole: Any, name: str, folder: Path) -> Any:
+    import datasets
+
+    if not isinstance(whole.features[name], datasets.Image):
+        raise BadInput(f"{folder}, column {name!r} is {whole.features[name]}, not of the type Image")
+    return whole.select_columns([name]).cast_column(name, datasets.Image(decode=False))
+
+
+@dataclass(frozen=True)
+class _EncodedPictures:
+    """Makes a data set of the pictures in an Image column, decoded by us, so that a broken one is named."""
+
+    whole: Any
+    column: str
+    size: tuple[int, int] | int
+    channels: int
+    folder: str
+
+    def __call__(self, rows: Tensor) -> _PictureColumn:
+        return _PictureColumn(self, rows)
+
+
+class _PictureColumn(Pictures):
+    def __init__(self, made_by: _EncodedPictures, rows: Tensor) -> None:
+        super().__init__(size=made_by.size, channels=made_by.channels)
+        self.made_by, self.rows = made_by, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def source(self, index: int) -> tuple[Path | bytes, str]:
+        row = int(self.rows[index])
+        cell: Mapping[str, Any] = self.made_by.whole[row][self.made_by.column] or {"bytes": b""}
+        return (Path(cell["path"]) if cell["bytes"] is None else cell["bytes"]), f"{self.made_by.folder}, row {row + 1}"

@@ -1,0 +1,268 @@
+"""One's own csv or parquet file: targets, biases and splits from its columns, inputs from pictures, text or numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from bise.data.columns import Columns, missing_column, read_columns
+from bise.data.contract import Labelled
+from bise.data.features import Encoder, Texts
+from bise.data.numbering import check_targets, held_out, number_labels, split_number, split_numbers
+from bise.data.pictures import PictureFiles
+from bise.data.strings import Strings
+from bise.data.transforms import Transform
+from bise.errors import BadInput, BiseWarning
+
+
+class TableData(Labelled):
+    """One split of a table; its labels have names, and b = −1 stands for a row without a bias label."""
+
+    target: str
+    biases: tuple[str, ...]
+    class_names: tuple[str, ...]
+    bias_names: tuple[tuple[str, ...], ...]
+    encoder: Encoder | None = None
+    """How its features were made, and those of new rows are."""
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return () if self.encoder is None else self.encoder.names
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """The labels of every row, numbered alike in all splits, and how a split's inputs are made."""
+
+    target: str
+    biases: tuple[str, ...]
+    y: Tensor
+    """[N]"""
+    b: Tensor
+    """[N, K], −1 where a row has no bias label."""
+    part: Tensor
+    """[N]: 0 for train, 1 for val, 2 for test."""
+    class_names: tuple[str, ...]
+    bias_names: tuple[tuple[str, ...], ...]
+    inputs: Callable[[Tensor], Any]
+    """From the numbers of rows to a data set of their x."""
+    transform: Transform | None = None
+    encoder: Encoder | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return () if self.encoder is None else self.encoder.names
+
+    def split(self, name: str) -> TableData | None:
+        """The rows of "train", "val" or "test" as (x, y, b); None where there are none."""
+        rows = (self.part == split_number(name)).nonzero().flatten()
+        if not len(rows):
+            return None
+        b = self.b[rows]
+        data = TableData(
+            self.inputs(rows),
+            y=self.y[rows],
+            b=None if not self.biases else b[:, 0] if len(self.biases) == 1 else b,
+            classes=len(self.class_names),
+            bias_classes=[len(names) for names in self.bias_names] if self.biases else None,
+            transform=self.transform,
+        )
+        data.target, data.biases = self.target, self.biases
+        data.class_names, data.bias_names = self.class_names, self.bias_names
+        data.encoder = self.encoder
+        return data
+
+
+def table(path: str | Path, *, split: str = "train", **columns: Any) -> TableData:
+    """One split of a csv or parquet file as (x, y, b); the other arguments are those of `read_table`."""
+    data = read_table(path, **columns).split(split)
+    if data is None:
+        raise BadInput(f"{path} has no row of split {split!r}; name its column with split_column=, or set holdout=")
+    return data
+
+
+def read_table(
+    path: str | Path,
+    *,
+    target: str,
+    bias: str | Sequence[str] = (),
+    split_column: str | None = None,
+    holdout: tuple[float, float] | None = None,
+    seed: int = 0,
+    image: str | None = None,
+    text: str | None = None,
+    features: Sequence[str] | None = None,
+    root: str | Path | None = None,
+    size: tuple[int, int] | int | None = None,
+    channels: int = 3,
+    transform: Transform | None = None,
+    tokenizer: Any = None,
+    length: int = 128,
+    separator: str | None = None,
+    labels_only: bool = False,
+) -> Table:
+    """A csv or parquet file, one row a sample.
+
+    x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`), the
+    `text` column (with `tokenizer` and `length`), or the `features` (left out: every column that has no other use).
+    Rows belong to the split that `split_column` says; without one, `holdout=(val, test)` takes these shares by
+    `seed`, and without both every row is train. `labels_only` leaves the inputs unread.
+    """
+    path = Path(path)
+    biases = (bias,) if isinstance(bias, str) else tuple(bias)
+    check_arguments(path, target, biases, split_column, holdout, image, text, features)
+    if separator is not None and len(separator) != 1:
+        raise BadInput(f"separator={separator!r} is not one character")
+    if image is not None and size is None and not labels_only:
+        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    used = [target, *biases, *([split_column] if split_column else [])]
+    own = [image or text or ""] if image or text else list(features or ())
+    wanted = used if labels_only else None if not own else [*used, *own]
+    columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
+    y, class_names = _targets(path, columns, target)
+    encoded = [_bias(path, columns, name) for name in biases]
+    b = torch.stack([codes for codes, _ in encoded], 1) if encoded else torch.empty(len(y), 0, dtype=torch.long)
+    part = _parts(path, columns, split_column, holdout, seed)
+    encoder: Encoder | None = None
+    inputs: Callable[[Tensor], Any]
+    if labels_only:
+        inputs = unread
+    elif image is not None:
+        files = columns.values[image]
+        _check_filled(path, files, image)
+        folder = path.parent if root is None else Path(root)
+        inputs = PicturesOf(files, folder, size if size is not None else 1, channels)
+        transform = transform or Transform()
+    elif text is not None:
+        inputs = SentencesOf(columns.values[text], tokenizer, length)
+    else:
+        chosen = _feature_columns(path, columns, used, features)
+        encoder = Encoder.fit(chosen, part == 0)
+        inputs = RowsOf(encoder(chosen))
+    return Table(
+        target=target,
+        biases=biases,
+        y=y,
+        b=b,
+        part=part,
+        class_names=class_names,
+        bias_names=tuple(found for _, found in encoded),
+        inputs=inputs,
+        transform=transform if image is not None and not labels_only else None,
+        encoder=encoder,
+    )
+
+
+@dataclass(frozen=True)
+class PicturesOf:
+    """Makes the data set of some rows' pictures."""
+
+    files: Strings
+    root: Path
+    size: tuple[int, int] | int
+    channels: int
+
+    def __call__(self, rows: Tensor) -> PictureFiles:
+        return PictureFiles(self.files.take(rows.tolist()), size=self.size, channels=self.channels, root=self.root)
+
+
+@dataclass(frozen=True)
+class SentencesOf:
+    """Makes the data set of some rows' sentences."""
+
+    texts: Strings
+    tokenizer: Any
+    length: int
+
+    def __call__(self, rows: Tensor) -> Texts:
+        return Texts(self.texts.take(rows.tolist()), tokenizer=self.tokenizer, length=self.length)
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """Makes the data set of some rows' features."""
+
+    x: Tensor
+
+    def __call__(self, rows: Tensor) -> TensorDataset:
+        return TensorDataset(self.x[rows])
+
+
+def unread(rows: Tensor) -> Any:
+    """Stands for inputs that nobody will ask for."""
+    return range(len(rows))
+
+
+def _targets(path: Path, columns: Columns, name: str) -> tuple[Tensor, tuple[str, ...]]:
+    y, names = number_labels(columns.values[name], f"{path}, column {name!r}")
+    check_targets(y, names, f"{path}, column {name!r}")
+    return y, names
+
+
+def _bias(path: Path, columns: Columns, name: str) -> tuple[Tensor, tuple[str, ...]]:
+    b, names = number_labels(columns.values[name], f"{path}, column {name!r}")
+    if not names:
+        raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias, or let pseudo_bias make one")
+    return b, names
+
+
+def _parts(path: Path, columns: Columns, column: str | None, holdout: tuple[float, float] | None, seed: int) -> Tensor:
+    if column is None:
+        return held_out(columns.rows, holdout, seed)
+    return split_numbers(columns.values[column], f"{path}, column {column!r}")
+
+
+def _feature_columns(
+    path: Path, columns: Columns, used: Sequence[str], features: Sequence[str] | None
+) -> dict[str, Strings]:
+    names = features or [name for name in columns.names if name not in used]
+    if features is None and "" in names:
+        names = [name for name in names if name]
+        warnings.warn(
+            f"{path} has a column without a name, probably row numbers; it is left out of the features",
+            BiseWarning,
+            stacklevel=4,
+        )
+    for name in names:
+        if name not in columns.values:
+            raise missing_column(path, name, columns.names)
+    return {name: columns.values[name] for name in names}
+
+
+def check_arguments(
+    path: Path,
+    target: str,
+    biases: Sequence[str],
+    split_column: str | None,
+    holdout: tuple[float, float] | None,
+    image: str | None,
+    text: str | None,
+    features: Sequence[str] | None,
+) -> None:
+    """Refuse columns that contradict each other."""
+    if sum(bool(given) for given in (image, text, features)) > 1:
+        raise BadInput("x comes from image, text or features; name one of them only")
+    if split_column is not None and holdout is not None:
+        raise BadInput("splits come from split_column or from holdout; give one of them only")
+    named = [target, *biases, *([split_column] if split_column else [])]
+    twice = next((name for i, name in enumerate(named) if name in named[:i]), None)
+    if twice is not None:
+        raise BadInput(f"{path}: column {twice!r} is named for two purposes (target, bias, split); name each once")
+    if features and target in features:
+        raise BadInput(f"{path}: the target {target!r} is among the features; the model would read its answer")
+
+
+def _check_filled(path: Path, files: Strings, column: str) -> None:
+    empty = [i + 1 for i, name in enumerate(files) if not name.strip()]
+    if empty:
+        raise BadInput(
+            f"{path}, column {column!r} names no file in {len(empty)} of {len(files)} rows (row {empty[0]} the first);"
+            " leave these rows out"
+        )

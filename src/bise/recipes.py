@@ -1,0 +1,252 @@
+"""The paper's five experiments, each a complete configuration with the supplement's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.config import ExtractConfig, TrainConfig
+from bise.data import load
+from bise.data.contract import Labelled
+from bise.data.subset import subset
+from bise.errors import BadInput
+from bise.models.pretrained import BERT_BASE, bert, resnet18
+from bise.models.small import MLP, SimpleConvNet
+from bise.models.weights import read_state, start_from
+
+Rho = float | tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Data, architecture, and how it is trained, extracted from and finetuned."""
+
+    name: str
+    """Of the recipe, and of its data set."""
+    rho: Rho
+    """Share of aligned training samples, for each bias; None where the bias is as it was found."""
+    protocol: str
+    """How splits are made, by the data set's own names; by default the paper's."""
+    architecture: str
+    classes: int
+    start: str
+    """Where the vanilla model's weights start: "scratch", "imagenet", or the name of a BERT."""
+    train: TrainConfig
+    """Of the vanilla model, whose last epoch is taken."""
+    extract: ExtractConfig
+    """The preset `paper`, with this data set's batch size."""
+    finetune: TrainConfig
+    select: str
+    """Which mask and which finetuned epoch: "best" on val, or "last" where the paper has no validation set."""
+    metric: str
+    """What the paper's table shows: "accuracy" over samples, "unbiased" or "worst_group"."""
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("architecture", self.architecture, tuple(_MODELS)),
+            ("select", self.select, ("best", "last")),
+            ("metric", self.metric, ("accuracy", "unbiased", "worst_group")),
+        ):
+            if value not in choices:
+                raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
+
+    def extract_changes(self) -> dict[str, Any]:
+        """What the recipe's extraction changes in the plain preset `paper`."""
+        plain = ExtractConfig.paper()
+        values = {field.name: getattr(self.extract, field.name) for field in fields(plain)}
+        return {name: value for name, value in values.items() if value != getattr(plain, name)}
+
+
+def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
+    """SimpleConvNet by SGD; ÷10 at epochs 40 and 60 of 80, or at 80 and 90 of 100 for ρ of 0.997 and more."""
+    rho = 0.99 if rho is None else rho
+    high = isinstance(rho, (int, float)) and rho >= 0.997
+    return Recipe(
+        name="biased-mnist",
+        rho=rho,
+        protocol=protocol or "paper",
+        architecture="SimpleConvNet",
+        classes=10,
+        start="scratch",
+        train=TrainConfig(
+            epochs=100 if high else 80,
+            batch_size=100,
+            optimizer="sgd",
+            lr=0.1,
+            momentum=0.9,
+            weight_decay=1e-4,
+            schedule="steps",
+            milestones=(80, 90) if high else (40, 60),
+        ),
+        extract=ExtractConfig.paper(batch_size=100),
+        finetune=TrainConfig.paper(batch_size=100, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=1e-4),
+        select="best",
+        metric="accuracy",
+    )
+
+
+def multi_color_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
+    """An MLP by Adam; no validation set."""
+    adam: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "weight_decay": 1e-4, "batch_size": 256}
+    return Recipe(
+        name="multi-color-mnist",
+        rho=(0.99, 0.95) if rho is None else rho,
+        protocol=protocol or "paper",
+        architecture="MLP",
+        classes=10,
+        start="scratch",
+        train=TrainConfig(epochs=100, **adam),
+        extract=ExtractConfig.paper(batch_size=256),
+        finetune=TrainConfig.paper(**adam),
+        select="last",
+        metric="unbiased",
+    )
+
+
+def corrupted_cifar10(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
+    """ResNet-18 from ImageNet by Adam with cosine annealing; no validation set."""
+    adam: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "weight_decay": 1e-4, "batch_size": 256}
+    return Recipe(
+        name="corrupted-cifar10",
+        rho=0.95 if rho is None else rho,
+        protocol=protocol or "paper",
+        architecture="ResNet-18",
+        classes=10,
+        start="imagenet",
+        train=TrainConfig(epochs=200, schedule="cosine", **adam),
+        extract=ExtractConfig.paper(batch_size=256),
+        finetune=TrainConfig.paper(**adam),
+        select="last",
+        metric="accuracy",
+    )
+
+
+def celeba(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
+    """ResNet-18 from ImageNet by Adam; the official validation set, judged by the mean over the four cells."""
+    _refuse_rho("celeba", rho)
+    adam: dict[str, Any] = {"optimizer": "adam", "lr": 1e-4, "weight_decay": 1e-4, "batch_size": 256}
+    return Recipe(
+        name="celeba",
+        rho=None,
+        protocol=protocol or "paper",
+        architecture="ResNet-18",
+        classes=2,
+        start="imagenet",
+        train=TrainConfig(epochs=50, **adam),
+        extract=ExtractConfig.paper(batch_size=256, selection="unbiased"),
+        finetune=TrainConfig.paper(**adam, selection="unbiased"),
+        select="best",
+        metric="unbiased",
+    )
+
+
+def civilcomments(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
+    """BERT by AdamW, annealed linearly; the official validation set, judged by the worst of the four cells."""
+    _refuse_rho("civilcomments", rho)
+    adamw: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 1e-4, "batch_size": 16}
+    return Recipe(
+        name="civilcomments",
+        rho=None,
+        protocol=protocol or "paper",
+        architecture="BERT",
+        classes=2,
+        start="bert-base-uncased",
+        train=TrainConfig(epochs=10, lr=1e-5, schedule="linear", **adamw),
+        extract=ExtractConfig.paper(batch_size=16, selection="worst_group"),
+        finetune=TrainConfig.paper(lr=1e-8, selection="worst_group", **adamw),
+        select="best",
+        metric="worst_group",
+    )
+
+
+RECIPES: dict[str, Callable[..., Recipe]] = {
+    "biased-mnist": biased_mnist,
+    "multi-color-mnist": multi_color_mnist,
+    "corrupted-cifar10": corrupted_cifar10,
+    "celeba": celeba,
+    "civilcomments": civilcomments,
+}
+
+
+def recipe(name: str, *, rho: Rho = None, protocol: str | None = None, seed: int = 0) -> Recipe:
+    """A recipe by name, for one ρ and one seed; None is the recipe's own default."""
+    if name not in RECIPES:
+        raise BadInput(f"recipe {name!r} is unknown; use {', '.join(RECIPES)}")
+    made = RECIPES[name](rho=rho, protocol=protocol)
+    return replace(
+        made,
+        train=replace(made.train, seed=seed),
+        extract=replace(made.extract, seed=seed),
+        finetune=replace(made.finetune, seed=seed),
+    )
+
+
+# what a run's configuration refers to, so that other commands can build model and data again
+
+
+def splits(
+    split: str,
+    *,
+    recipe: str,
+    rho: Any = None,
+    protocol: str | None = None,
+    seed: int = 0,
+    root: str | Path | None = None,
+    select: str = "best",
+    limit: int | None = None,
+) -> Labelled | None:
+    """A recipe's data; no val where the last mask is taken. `limit` draws so many samples of each split."""
+    if split == "val" and select == "last":
+        return None
+    rho = tuple(rho) if isinstance(rho, list) else rho  # JSON knows no tuples
+    data = load(recipe, split=split, rho=rho, seed=seed, protocol=protocol, root=root)
+    return data if limit is None else subset(data, limit, seed)
+
+
+def architecture(*, recipe: str, **shape: Any) -> nn.Module:
+    """A recipe's architecture, without its weights; `shape` is what `start` says of it."""
+    made = RECIPES[recipe]()
+    return _MODELS[made.architecture](made.classes, None, **shape)[0]
+
+
+def start(recipe: Recipe, weights: str | Path | None = None, *, seed: int = 0) -> tuple[nn.Module, str, dict[str, Any]]:
+    """(the model to train, where its weights come from, what `architecture` needs to build it again).
+
+    `weights` is "scratch", "imagenet", a file (for BERT a folder or a name), or None for what the recipe says.
+    """
+    chosen = recipe.start if weights is None else weights
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+        torch.manual_seed(seed)
+        model, provenance = _MODELS[recipe.architecture](recipe.classes, None if str(chosen) == "scratch" else chosen)
+    shape = {key: getattr(model.config, key) for key in BERT_BASE} if recipe.architecture == "BERT" else {}
+    return model, provenance, shape
+
+
+def _small(kind: Callable[..., nn.Module]) -> Callable[..., tuple[nn.Module, str]]:
+    def make(classes: int, weights: str | Path | None = None) -> tuple[nn.Module, str]:
+        model = kind(classes=classes)
+        if weights is None:
+            return model, "scratch"
+        if str(weights) == "imagenet":
+            raise BadInput(f"there are no ImageNet weights for {type(model).__name__}; use scratch or a file")
+        return model, start_from(model, read_state(Path(weights)), head="fc", what=str(weights))
+
+    return make
+
+
+def _refuse_rho(name: str, rho: Rho) -> None:
+    if rho is not None:
+        raise BadInput(f"rho={rho} can't be set for {name}, whose bias is as it was found; leave it out")
+
+
+_MODELS: dict[str, Callable[..., tuple[nn.Module, str]]] = {
+    "SimpleConvNet": _small(SimpleConvNet),
+    "MLP": _small(MLP),
+    "ResNet-18": resnet18,
+    "BERT": bert,
+}

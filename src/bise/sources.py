@@ -1,0 +1,282 @@
+"""Where a job's model and data come from: Python functions, one's own files, a data set by name, or an earlier run."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PANEL = "Own data"
+
+
+def _option(flags: str, text: str) -> Any:
+    return typer.Option(*flags.split(), help=text, rich_help_panel=PANEL)
+
+
+OWN: dict[str, Any] = {
+    "target": Annotated[str | None, _option("--target", "Column of the target.")],
+    "bias": Annotated[str | None, _option("--bias", "Column of the bias; several with commas.")],
+    "split_column": Annotated[str | None, _option("--split-column", "Column that says train, val or test.")],
+    "holdout": Annotated[str | None, _option("--holdout", "Without such a column: shares for val,test, as 0.1,0.2.")],
+    "image": Annotated[str | None, _option("--image", "Column of picture files.")],
+    "text": Annotated[str | None, _option("--text", "Column of sentences.")],
+    "features": Annotated[
+        str | None, _option("--features", "Columns of features, with commas; default: all that have no other use.")
+    ],
+    "root": Annotated[Path | None, _option("--root", "Folder of picture files with relative paths.")],
+    "size": Annotated[str | None, _option("--size", "Pictures are resized to this: 224, or HEIGHTxWIDTH.")],
+    "mean": Annotated[str | None, _option("--mean", "Mean of the pixels (0 to 1), taken off; one, or one a channel.")],
+    "std": Annotated[str | None, _option("--std", "Standard deviation of the pixels, divided by.")],
+    "tokenizer": Annotated[str | None, _option("--tokenizer", "vocab.txt, or a folder or name for AutoTokenizer.")],
+    "length": Annotated[int | None, _option("--length", "Tokens that a sentence is cut or padded to; default 128.")],
+    "bias_csv": Annotated[
+        Path | None, _option("--bias-csv", "For a folder of pictures: csv with a column `file` and the biases.")
+    ],
+    "rho": Annotated[float | None, _option("--rho", "For a data set by name: its share of aligned samples.")],
+}
+"""The options that describe one's own data, for every command that takes --data."""
+
+
+_SHORT_SPLIT = Annotated[str | None, _option("--split-column --split", "Column that says train, val or test.")]
+"""For commands whose --split has no other meaning."""
+
+
+def own_data(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options above; it receives those that were set as one dict, `own`."""
+    signature = inspect.signature(command, eval_str=True)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in (OWN if "split" in signature.parameters else OWN | {"split_column": _SHORT_SPLIT}).items()
+    ]
+    kept = [p for p in signature.parameters.values() if p.name != "own"]
+
+    @wraps(command)
+    def wrapper(**arguments: Any) -> Any:
+        own = {name: arguments.pop(name) for name in OWN}
+        return command(**arguments, own={name: value for name, value in own.items() if value is not None})
+
+    first = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept]
+    wrapper.__signature__ = signature.replace(parameters=[*first, *options])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in (*first, *options)} | {"return": None}
+    return wrapper
+
+
+def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) -> dict[str, Any]:
+    """What a run's configuration keeps, so that later commands find model and data again."""
+    source: dict[str, Any] = {"model": model, "weights": str(weights.resolve()) if weights else None, "data": data}
+    if own:
+        files = [name for name in ("root", "bias_csv", "tokenizer") if name in own and Path(own[name]).exists()]
+        source["own"] = {name: str(value) if isinstance(value, Path) else value for name, value in own.items()}
+        source["own"] |= {name: str(Path(own[name]).resolve()) for name in files}
+    if Path(data).exists():
+        source["data"] = str(Path(data).resolve())
+    return source
+
+
+def described_by(run: Path) -> dict[str, Any]:
+    """What a run's configuration says of its model and data, with the whole path of its weights."""
+    from bise.errors import BadInput
+    from bise.files import read_json
+
+    source = read_json(run / "config.json").get("source")
+    if not isinstance(source, dict):
+        raise BadInput(
+            f"{run} doesn't say which model and data it was made from; name a run of bise train, extract or demo"
+        )
+    weights = source.get("weights")
+    if weights and (run / weights).is_file():
+        source = source | {"weights": str((run / weights).resolve())}
+    return source
+
+
+def source_of(run: Path) -> tuple[Any, Any]:
+    """The model and the data of a run, by what its configuration says of them."""
+    source = described_by(run)
+    weights = Path(source["weights"]) if source.get("weights") else None
+    splits = splits_of(source["data"], source.get("own") or {})
+    model = model_of(source["model"], weights, source.get("model_arguments"))
+    return model, partial(splits, **source.get("data_arguments", {}))
+
+
+def given(
+    model: str | None, weights: Path | None, data: str | None, own: dict[str, Any], run: Path | None, device: str
+) -> tuple[Any, Any, dict[str, Any]]:
+    """(model on its device, data, description) of the run that --from names, or of --model, --weights and --data."""
+    from bise.errors import BadInput
+
+    where = device_named(device)
+    if run is not None:
+        if model or weights or data or own:
+            raise BadInput("--from brings model, weights and data; leave --model, --weights, --data and the like out")
+        network, splits = source_of(run)
+        return network.to(where), splits, described_by(run)
+    if model is None or data is None:
+        missing = "--model" if model is None else "--data"
+        raise BadInput(f"{missing} is missing; give --model and --data, or --from with a run folder")
+    return model_of(model, weights).to(where), splits_of(data, own), described(model, weights, data, own)
+
+
+def device_named(name: str) -> Any:
+    """The device that is called cpu, cuda or cuda:1; auto is a GPU where there is one."""
+    import torch
+
+    from bise.errors import BadInput
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"--device {name!r} is unknown; use auto, cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise BadInput(f"--device {name!r} is unknown; use auto, cpu or cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadInput(f"--device {name} finds no GPU; use cpu")
+    return device
+
+
+def splits_of(data: str, own: dict[str, Any], *, labels_only: bool = False, option: str = "--data") -> Any:
+    """A function from "train", "val" or "test" to that split, or None: from a file, a folder, a name or a function."""
+    from bise.data import names
+    from bise.errors import BadInput
+
+    path = Path(data)
+    if path.exists():
+        return _table(path, own, labels_only).split
+    if data in names():
+        return _named(data, own)
+    if ":" in data:
+        _allowed(own, (), f"{option} {data} is a function", option)
+        return function(data, option)
+    raise BadInput(
+        f"{option} {data!r} is no file or folder, no data set ({', '.join(names())}) and no package.module:function"
+    )
+
+
+def _table(path: Path, own: dict[str, Any], labels_only: bool) -> Any:
+    """The table of a csv or parquet file, a folder of pictures, or a folder of Hugging Face datasets."""
+    from bise.data.folders import is_hugging_face, read_hugging_face, read_image_folder
+    from bise.data.tables import read_table
+    from bise.errors import BadInput
+
+    how: dict[str, Any] = {"labels_only": labels_only}
+    how |= {name: own[name] for name in ("split_column", "image", "text", "tokenizer", "length") if name in own}
+    how |= {name: _listed(own[name]) for name in ("bias", "features") if name in own}
+    if "holdout" in own:
+        how["holdout"] = _floats(own["holdout"], "--holdout", 2)
+    if "size" in own:
+        how["size"] = _size(own["size"])
+    if "mean" in own or "std" in own:
+        how["transform"] = _transform(own)
+    if path.is_dir() and not is_hugging_face(path):
+        _allowed(own, ("bias", "bias_csv", "holdout", "size", "mean", "std"), f"{path} is a folder of pictures")
+        return read_image_folder(path, own.get("bias_csv"), **how)
+    if "target" not in own:
+        raise BadInput(f"{path} needs a target; name its column with --target")
+    columns = set(OWN) - {"bias_csv", "rho"}
+    if path.is_dir():
+        _allowed(own, columns - {"root"}, f"{path} is a folder of datasets")
+        return read_hugging_face(path, target=own["target"], **how)
+    _allowed(own, columns, f"{path} is a table")
+    return read_table(path, target=own["target"], root=own.get("root"), **how)
+
+
+def _named(name: str, own: dict[str, Any]) -> Any:
+    from bise.data import load
+
+    _allowed(own, ("rho", "root"), f"{name} is a data set by name")
+
+    def split(which: str) -> Any:
+        return load(name, split=which, **{key: own[key] for key in ("rho", "root") if key in own})
+
+    return split
+
+
+def _allowed(own: dict[str, Any], allowed: Any, what: str, option: str = "--data") -> None:
+    from bise.errors import BadInput
+
+    odd = next((name for name in own if name not in allowed), None)
+    if odd is not None:
+        raise BadInput(f"{what}, for which --{odd.replace('_', '-')} has no meaning; leave it out")
+
+
+def function(name: str, option: str) -> Any:
+    """What package.module:function names, the working folder included in the search."""
+    import importlib
+
+    from bise.errors import BadInput
+
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise BadInput(f"{option} {name!r} names no function; write package.module:function")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the user's module may raise anything while it is imported
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
+
+
+def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None = None) -> Any:
+    """The user's model with its weights; a .pt file is read with weights_only, so that it can't run code."""
+    from torch import nn
+
+    from bise.errors import BadInput
+    from bise.models.weights import read_state
+
+    try:
+        model = function(name, "--model")(**(arguments or {}))
+    except TypeError as error:
+        raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
+    if weights is not None:
+        try:
+            model.load_state_dict(read_state(weights))
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
+    return model
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _floats(text: str, option: str, count: int | None = None) -> tuple[float, ...]:
+    from bise.errors import BadInput
+
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise BadInput(f"{option} {text!r} holds something that is no number; write them with commas") from error
+    if count is not None and len(values) != count:
+        raise BadInput(f"{option} {text!r} has {len(values)} numbers; it takes {count}, with a comma")
+    return values
+
+
+def _size(text: str) -> tuple[int, int]:
+    from bise.errors import BadInput
+
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdecimal() and int(part) for part in parts):
+        raise BadInput(f"--size {text!r} is no size of pictures; write 224, or HEIGHTxWIDTH")
+    return int(parts[0]), int(parts[-1])
+
+
+def _transform(own: dict[str, Any]) -> Any:
+    from bise.data.transforms import Transform
+    from bise.errors import BadInput
+
+    mean, std = _floats(own.get("mean", "0"), "--mean"), _floats(own.get("std", "1"), "--std")
+    for option, values in (("--mean", mean), ("--std", std)):
+        if len(values) not in (1, 3):
+            raise BadInput(f"{option} has {len(values)} numbers; give one, or one for each of 3 channels")
+    if min(std) <= 0:
+        raise BadInput(f"--std {own['std']} is not above 0")
+    return Transform(mean=mean, std=std)

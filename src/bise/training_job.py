@@ -1,0 +1,132 @@
+"""`bise train`: a vanilla model by its recipe, in a run folder from which the other commands go on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bise.auditing import audit
+from bise.config import TrainConfig
+from bise.data.contract import Progress, labels
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.errors import BadInput
+from bise.files import write_tensors
+from bise.finetuning import owning
+from bise.recipes import Recipe, Rho, recipe, splits, start
+from bise.runs import Run
+from bise.sources import device_named
+from bise.twin import fingerprint
+
+
+def train_job(
+    chosen: Recipe,
+    out: Path,
+    *,
+    seed: int = 0,
+    epochs: int | None = None,
+    device: str = "auto",
+    weights: str | None = None,
+    root: Path | None = None,
+    select: str | None = None,
+    limit: int | None = None,
+    workers: int = 0,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
+    started = time.perf_counter()
+    chosen = replace(
+        chosen,
+        train=replace(chosen.train, epochs=chosen.train.epochs if epochs is None else epochs),
+        select=select or chosen.select,
+    )
+    where = device_named(device)
+    arguments: dict[str, Any] = {
+        "recipe": chosen.name,
+        "rho": chosen.rho,
+        "protocol": chosen.protocol,
+        "seed": seed,
+        "root": str(root.resolve()) if root is not None else None,
+        "select": chosen.select,
+        "limit": limit,
+    }
+    train, test = splits("train", **arguments), splits("test", **arguments)
+    assert train is not None
+    assert test is not None
+    cells = labels(train, progress=progress)
+    cells.check_covers(labels(test, progress=progress), "test")  # now, and not after hours of training
+    model, provenance, shape = start(chosen, weights, seed=seed)
+    run = Run(
+        out,
+        {
+            "job": "train",
+            "source": {
+                "model": "bise.recipes:architecture",
+                "model_arguments": {"recipe": chosen.name, **shape},
+                "weights": "model.safetensors",
+                "data": "bise.recipes:splits",
+                "data_arguments": arguments,
+            },
+            "recipe": asdict(chosen),
+            "seed": seed,
+            "start": provenance,
+            "device": str(where),
+            "limit": limit,
+        },
+    )
+    vanilla = owning(model.to(where))
+    inputs = Inputs(train, where, workers=workers)
+    fit(vanilla, inputs, cells, chosen.train, progress=progress, log=run.log("train"), label="training vanilla")
+    trained = vanilla.bare()
+    write_tensors(run.folder / "model.safetensors", trained.state_dict())
+    found = audit(trained, test, aligned=cells, progress=progress)
+    summary = {
+        "vanilla": found.as_dict(),
+        "metric": chosen.metric,
+        "weights": {"sha256": fingerprint(trained)},
+        "start": provenance,
+        "rho": list(cells.rho),
+        "samples": {"train": len(cells), "test": found.n},
+        "seconds": time.perf_counter() - started,
+    }
+    run.finish(summary)
+    return summary
+
+
+def rho_of(text: str | None) -> Rho:
+    """ρ as it is typed: one number, or two with a comma between them."""
+    if text is None:
+        return None
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise BadInput(f"--rho {text!r} is no number; give 0.99, or 0.99,0.95 for two biases")
+    return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def recipe_of(source: dict[str, Any]) -> Recipe | None:
+    """The recipe behind a run's source, or None where model and data are the user's own."""
+    arguments = source.get("data_arguments") or {}
+    if source.get("data") != "bise.recipes:splits" or "recipe" not in arguments:
+        return None
+    rho = arguments.get("rho")
+    return recipe(
+        arguments["recipe"],
+        rho=tuple(rho) if isinstance(rho, list) else rho,
+        protocol=arguments.get("protocol"),
+        seed=arguments.get("seed", 0),
+    )
+
+
+def finetune_settings(preset: str, source: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a finetuning: our default, or the paper's, by the source's recipe where there is one."""
+    if preset not in ("balanced", "paper"):
+        raise BadInput(f"--preset {preset!r} is unknown; use balanced or paper")
+    if preset == "balanced":
+        return {}
+    chosen = recipe_of(source)
+    return asdict(TrainConfig.paper() if chosen is None else chosen.finetune)

@@ -1,0 +1,186 @@
+"""bise data check: what it counts, when it says that extraction can work, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
+
+from bise import BadInput
+from bise.cli import app
+from bise.data import Labelled
+from bise.data.check import check
+from bise.data.tables import read_table
+from bise.terminal import check_lines
+from conftest import toy
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def rows_of(counts):
+    """y and b of a table {(y, b): samples}."""
+    return zip(*(cell for cell, count in counts.items() for _ in range(count)), strict=True)
+
+
+def data(counts):
+    y, b = rows_of(counts)
+    return Labelled(range(len(y)), y=y, b=b, classes=2, bias_classes=3)
+
+
+@pytest.fixture
+def people(tmp_path):
+    """40 aligned and 25 + 3 conflicting rows of train, two without a bias; four rows of val."""
+    lines = ["rich,sex,part,x"]
+    for rich, sex, part, count in (
+        ("no", "F", "train", 20), ("yes", "M", "train", 20), ("no", "M", "train", 25), ("yes", "F", "train", 3),
+        ("yes", "", "train", 2), ("no", "F", "val", 2), ("yes", "M", "val", 2),
+    ):  # fmt: skip
+        lines += [f"{rich},{sex},{part},{i}" for i in range(count)]
+    path = tmp_path / "people.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_counts_by_hand():
+    found = check({"train": data({(0, 0): 50, (0, 1): 5, (1, 1): 30, (1, 0): 25, (1, 2): 10})})
+    split = found.splits["train"]
+    assert split.samples == 120
+    assert dict(split.cells)["0", "1"] == 5
+    assert (split.empty, split.empty_cells) == (1, (("0", "2"),))
+    # P(b|y)/P(b): for y = 0 b = 0 leads; for y = 1 it is b = 2, which no other class has
+    assert split.conflicting == (5 + 30 + 25,)
+    assert split.rho == (0.5,)
+    assert split.imbalance == 10
+    assert found.works
+    assert any("1 conflicting cell of b have fewer than 20 samples (y = 0, b = 1 has 5)" in w for w in found.warnings)
+    assert any("no val split: the last mask" in w for w in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("counts", "obstacle"),
+    [
+        ({(0, 0): 5, (1, 1): 5}, "no sample of train conflicts with b"),
+        ({(0, 0): 5, (0, 1): 5}, "train holds one class only"),
+        ({(0, -1): 5, (1, -1): 5}, "no row of train has a bias label"),
+    ],
+)
+def test_obstacles(counts, obstacle):
+    found = check({"train": data(counts)})
+    assert not found.works
+    assert obstacle in found.obstacles[0]
+
+
+def test_one_conflicting_b_only_is_a_warning():
+    found = check({"train": data({(0, 0): 50, (0, 1): 30, (1, 1): 50})})
+    assert found.works
+    assert any("all 30 samples that conflict with b have b = 1: the mutual" in w for w in found.warnings)
+
+
+def test_a_class_that_train_lacks_is_an_obstacle():
+    whole = {"train": data({(0, 0): 30, (0, 1): 30}), "val": data({(1, 0): 3})}
+    assert any("val holds class 1, which train lacks" in o for o in check(whole).obstacles)
+    assert check({"val": data({(1, 0): 3})}).obstacles[0] == "there is no training split"
+
+
+def test_data_without_any_bias_is_refused():
+    with pytest.raises(BadInput, match="there is no bias to check"):
+        check({"train": Labelled(TensorDataset(torch.zeros(2, 1)), y=[0, 1])})
+
+
+def test_the_alignment_is_the_training_sets():
+    found = check({"train": toy(rho=0.95), "test": toy(rho=0, seed=1)})
+    assert found.splits["test"].rho[0] < 0.1
+
+
+def test_names_and_rows_without_bias_at_the_command_line(people):
+    result = run("data", "check", people, "--target", "rich", "--bias", "sex", "--split", "part")
+    assert result.exit_code == 0, result.output
+    assert "rich \\ sex   F   M" in result.stdout
+    assert "2 rows without a bias label" in result.stdout
+    assert "rich = yes, sex = F has 3" in result.stdout.replace("\n  ", " ")
+    assert "extraction can work on it" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    told = json.loads(
+        run("data", "check", people, "--target", "rich", "--bias", "sex", "--split", "part", "--json").stdout
+    )
+    assert told["works"]
+    assert told["splits"]["train"]["without_bias"] == 2
+    assert [["yes", "F"], 3] in told["splits"]["train"]["cells"]
+
+
+def test_exit_codes(people, tmp_path):
+    hopeless = tmp_path / "hopeless.csv"
+    hopeless.write_text("y,b\n0,0\n1,1\n")
+    result = run("data", "check", hopeless, "--target", "y", "--bias", "b")
+    assert result.exit_code == 1
+    assert "extraction can't work on it" in result.stdout
+    for arguments, expected in (
+        ([people], "needs a target; name its column with --target"),
+        ([people, "--target", "rich"], "there is no bias to check"),
+        ([people, "--target", "rich", "--bias", "sexe"], "has no column 'sexe'; it has 'sex'"),
+        ([tmp_path / "no.csv", "--target", "y"], "is no file or folder, no data set (biased-mnist"),
+        ([people, "--target", "rich", "--rho", "1"], "is a table, for which --rho has no meaning"),
+        ([people, "--target", "rich", "--bias", "sex", "--files"], "name their column with --image"),
+        ([people, "--target", "rich", "--bias", "sex", "--holdout", "0.1"], "--holdout '0.1' has 1 numbers"),
+        (["test_check:data", "--target", "rich"], "is a function, for which --target has no meaning"),
+    ):
+        result = run("data", "check", *arguments)
+        assert result.exit_code == 2, result.output
+        (line,) = result.stderr.strip().splitlines()
+        assert expected in line
+
+
+def test_many_cells_are_abbreviated(tmp_path):
+    path = tmp_path / "many.csv"
+    path.write_text("y,b,c\n" + "".join(f"{i % 7},{i % 11},long name of a city {i % 13}\n" for i in range(3000)))
+    found = check({"train": read_table(path, target="y", bias=["b", "c"], labels_only=True).split("train")})
+    lines = check_lines(found)
+    assert any("more cells" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 40
+
+
+def test_pictures_are_opened_when_asked(tmp_path):
+    rows = ["f,y,b"]
+    for i in range(8):
+        Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,{i % 2},{i // 4}")
+    (tmp_path / "3.png").write_bytes(b"")
+    (tmp_path / "pictures.csv").write_text("\n".join(rows))
+    arguments = ["data", "check", tmp_path / "pictures.csv", "--target", "y", "--bias", "b", "--image", "f"]
+    assert run(*arguments).exit_code == 0
+    result = run(*arguments, "--files")
+    assert result.exit_code == 1
+    assert "3.png (it is empty)" in result.stdout.replace("\n  ", " ")
+    assert "1 of 8 files can't be read" in result.stdout
+    Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(tmp_path / "3.png")
+    assert "all 8 pictures can be read" in run(*arguments, "--files").stdout
+
+
+def test_a_folder_of_pictures(tmp_path):
+    rows = ["file,ground"]
+    for i in range(12):
+        kind = "cat" if i % 2 else "dog"
+        (tmp_path / "pets" / kind).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(tmp_path / f"pets/{kind}/{i}.png")
+        rows.append(f"{i}.png,{'sofa' if i % 3 else 'lawn'}")
+    (tmp_path / "bias.csv").write_text("\n".join(rows))
+    result = run("data", "check", tmp_path / "pets", "--bias-csv", tmp_path / "bias.csv", "--files")
+    assert result.exit_code == 0, result.output
+    assert "class \\ ground  lawn  sofa" in result.stdout
+    refused = run("data", "check", tmp_path / "pets", "--target", "y")
+    assert "is a folder of pictures, for which --target has no meaning" in refused.stderr
+
+
+@pytest.mark.data
+def test_a_data_set_by_name():
+    result = run("data", "check", "biased-mnist", "--rho", "0.999")
+    assert result.exit_code == 0, result.output
+    assert "ρ(b) = 0.999" in result.stdout
