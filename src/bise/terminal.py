@@ -166,9 +166,19 @@ def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
         if cell is None:
             lines.append(f"  {'…':>9}  {len(filled) - most} more cells")
             continue
-        text = ", ".join(f"{column} = {value}" for column, value in zip(named, cell[1], strict=True))
-        lines.append(f"  {cell[0]:>9,}  {text if len(text) <= width - 13 else text[: width - 14] + '…'}")
+        each = (width - 13) // len(named) - 2
+        text = ", ".join(
+            f"{_abbreviated(column, each // 2 - 3)} = {_abbreviated(value, each // 2)}"
+            for column, value in zip(named, cell[1], strict=True)
+        )
+        lines.append(f"  {cell[0]:>9,}  {_abbreviated(text, width - 13)}")
     return lines
+
+
+def _abbreviated(text: str, width: int) -> str:
+    """Both ends of a text that is too long: names that differ often do so at the end."""
+    half = max(1, (width - 1) // 2)
+    return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:

@@ -59,7 +59,7 @@ def test_counts_by_hand():
     assert split.rho == (0.5,)
     assert split.imbalance == 10
     assert found.works
-    assert any("1 conflicting cell of b have fewer than 20 samples (y = 0, b = 1 has 5)" in w for w in found.warnings)
+    assert any("1 conflicting cell of b with fewer than 20 samples (y = 0, b = 1 has 5)" in w for w in found.warnings)
     assert any("no val split: the last mask" in w for w in found.warnings)
 
 
@@ -145,6 +145,16 @@ def test_many_cells_are_abbreviated(tmp_path):
     assert any("more cells" in line for line in lines)
     assert max(map(len, lines)) <= 80
     assert len(lines) < 40
+
+
+def test_long_names_stay_apart(tmp_path):
+    path = tmp_path / "long.csv"
+    long = "a name that goes on and on for longer than any line of the terminal would hold "
+    path.write_text("y,b\n" + "".join(f"{long}{i % 2},{long}{i % 3}\n" for i in range(60)))
+    lines = check_lines(check({"train": read_table(path, target="y", bias="b", labels_only=True).split("train")}))
+    cells = [line for line in lines if " = " in line and "…" in line and "ρ" not in line]
+    assert len(set(cells)) == 6
+    assert max(map(len, lines)) <= 80
 
 
 def test_pictures_are_opened_when_asked(tmp_path):

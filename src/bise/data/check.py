@@ -143,7 +143,7 @@ def _trainable(data: Any, cells: Cells, obstacles: list[str], notes: list[str]) 
         if few:
             y, b = min(few, key=lambda cell: int(table[cell]))
             notes.append(
-                f"{len(few)} conflicting cell{'s' * (len(few) > 1)} of {column} have fewer than {FEW} samples"
+                f"{len(few):,} conflicting cell{'s' * (len(few) > 1)} of {column} with fewer than {FEW} samples"
                 f" ({columns[0]} = {names[0][y]}, {column} = {names[k + 1][b]} has {int(table[y, b])}): balanced draws"
                 " repeat these few"
             )
