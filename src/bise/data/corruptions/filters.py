@@ -1,4 +1,4 @@
-"""Linear filters as small matrices: what acts along rows and columns of a 32 × 32 picture is `matrix @ x @ matrix.T`."""
+"""Linear filters as small matrices: what acts along rows and columns of a picture is `matrix @ x @ matrix.T`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ TAN_22_5 = 0.41421356
 
 def water(x: Tensor, liquid: Tensor, strength: float) -> Tensor:
     """Pictures [n, 3, H, W] with drops where liquid [n, H, W] isn't 0, lit from one side."""
-    liquid = torch.floor(liquid.clamp(0, 1) * 255)
+    liquid = torch.floor(liquid * 255) % 256  # where the liquid is above 1, the source's bytes wrap around
     away = torch.floor(_mean(distances(edges(liquid))) + 1e-4)
     shine = _correlated(equalised(away), torch.tensor(EMBOSS)).clamp(0, 255)
     drops = liquid * torch.round(_mean(shine))
@@ -66,7 +66,9 @@ def distances(edge: Tensor) -> Tensor:
 def equalised(picture: Tensor) -> Tensor:
     """[n, H, W] of bytes with the histogram of each spread evenly over 0 … 255; one grey stays as it is."""
     level = picture.long().flatten(1)
-    counts = torch.zeros(len(level), 256, device=picture.device).scatter_add_(1, level, torch.ones_like(picture.flatten(1)))
+    counts = torch.zeros(len(level), 256, device=picture.device).scatter_add_(
+        1, level, torch.ones_like(picture.flatten(1))
+    )
     total = level.shape[1]
     least = level.amin(1, keepdim=True)
     lowest = counts.gather(1, least)
