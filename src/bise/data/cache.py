@@ -46,7 +46,7 @@ def cached(name: str, recipe: Mapping[str, Any], make: Callable[[], Tensor]) -> 
 
 def digest(x: Tensor) -> Tensor:
     """uint8 [32]: SHA-256 of a tensor's values."""
-    raw = hashlib.sha256(memoryview(x.contiguous().view(torch.uint8).numpy())).digest()
+    raw = hashlib.sha256(x.contiguous().view(torch.uint8).numpy().data).digest()
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8)
 
 
