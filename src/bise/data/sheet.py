@@ -45,7 +45,8 @@ def contact_sheet(data: Labelled, path: str | Path, *, per_group: int = 2, scale
     for c, name in enumerate(names):
         pen.text((left + c * wide, 1), name, fill="black")
     for (y, c), samples in chosen.items():
-        pen.text((2, top + y * high + (height - LABEL) // 2), f"y={y}", fill="black")
+        if c == 0:
+            pen.text((2, top + y * high + (height - LABEL) // 2), f"y={y}", fill="black")
         for k, sample in enumerate(samples):
             picture = Image.fromarray(_bytes(data, sample).numpy()).resize((width, height), Image.Resampling.NEAREST)
             sheet.paste(picture, (left + c * wide + k * width, top + y * high))

@@ -24,6 +24,12 @@ CHROMINANCE = (
     (99, 99, 99, 99, 99, 99, 99, 99), (99, 99, 99, 99, 99, 99, 99, 99),
 )  # fmt: skip
 
+# factors of the DCT by Loeffler, Ligtenberg and Moschytz (1989): sums of cosines
+CONSTANTS = (
+    0.541196100, 0.765366865, 1.847759065, 1.175875602, 0.899976223, 2.562915447,
+    1.961570560, 0.390180644, 0.298631336, 2.053119869, 3.072711026, 1.501321110,
+)  # fmt: skip
+
 
 def jpeg_compression(x: Tensor, severity: int, draws: Draws) -> Tensor:
     return compressed(x, (80, 65, 58, 50, 40)[severity - 1])
@@ -31,22 +37,23 @@ def jpeg_compression(x: Tensor, severity: int, draws: Draws) -> Tensor:
 
 def compressed(x: Tensor, quality: int) -> Tensor:
     """[n, 3, H, W] in [0, 1] through JPEG with chroma at half resolution; H and W are multiples of 16."""
-    red, green, blue = (x * 255).round().unbind(1)
-    y = _nearest(0.299 * red + 0.587 * green + 0.114 * blue)
-    cb = _nearest(-0.168735892 * red - 0.331264108 * green + 0.5 * blue + 128)
-    cr = _nearest(0.5 * red - 0.418687589 * green - 0.081312411 * blue + 128)
+    rgb = (x * 255).round().double()
+    y = _weighted(rgb, (0.299, 0.587, 0.114))
+    # a tie goes down here, up elsewhere
+    cb = _weighted(rgb, (-0.16874, -0.33126, 0.5), tie=-1) + 128
+    cr = _weighted(rgb, (0.5, -0.41869, -0.08131), tie=-1) + 128
     y = _coded(y, _table(LUMINANCE, quality))
-    cb, cr = (_enlarged(_coded(_halved(c), _table(CHROMINANCE, quality))) - 128 for c in (cb, cr))
-    rgb = (
-        y + _nearest(1.402 * cr),
-        y + _nearest(-0.344136286 * cb - 0.714136286 * cr),
-        y + _nearest(1.772 * cb),
-    )
-    return torch.stack(rgb, 1).clamp(0, 255) / 255
+    colour = torch.stack([_enlarged(_coded(_halved(c), _table(CHROMINANCE, quality))) - 128 for c in (cb, cr)], 1)
+    shifts = [_weighted(colour, weights) for weights in ((0.0, 1.402), (-0.34414, -0.71414), (1.772, 0.0))]
+    return ((y[:, None] + torch.stack(shifts, 1)).clamp(0, 255) / 255).to(x.dtype)
 
 
-def _nearest(x: Tensor) -> Tensor:
-    return torch.floor(x + 0.5)
+def _weighted(x: Tensor, weights: tuple[float, ...], tie: int = 0) -> Tensor:
+    """[n, H, W]: the weighted sum of channels, rounded, with weights of 16 bits as in libjpeg."""
+    fixed = [math.copysign(math.floor(abs(w) * 65536 + 0.5), w) for w in weights]
+    total = sum(f * channel for f, channel in zip(fixed, x.unbind(1), strict=True))
+    assert isinstance(total, Tensor)
+    return torch.floor((total + 32768 + tie) / 65536)
 
 
 def _table(base: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
@@ -56,18 +63,41 @@ def _table(base: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
 
 
 def _coded(plane: Tensor, table: Tensor) -> Tensor:
-    """[n, H, W] with the DCT of each 8 × 8 block rounded to multiples of the table."""
+    """[n, H, W] with the DCT of each 8 × 8 block rounded to multiples of the table; whole numbers all the way."""
     n, height, width = plane.shape
-    table = table.to(plane.device)
-    frequency, place = torch.arange(8)[:, None], torch.arange(8)[None]
-    dct = torch.cos(math.pi * (2 * place + 1) * frequency / 16) * math.sqrt(2 / 8)
-    dct[0] /= math.sqrt(2)
-    dct = dct.to(plane.device)
-    blocks = (plane - 128).view(n, height // 8, 8, width // 8, 8).transpose(2, 3)
-    steps = (dct @ blocks @ dct.T) / table
-    steps = steps.sign() * torch.floor(steps.abs() + 0.5)
-    out = dct.T @ (steps * table) @ dct
-    return (_nearest(out.transpose(2, 3).reshape(n, height, width)) + 128).clamp(0, 255)
+    table, dct = table.to(plane.device).double(), _dct().to(plane.device)
+    blocks = (plane.double() - 128).view(n, height // 8, 8, width // 8, 8).transpose(2, 3)
+    # forwards rows come first, backwards columns; each pass ends in a shift to the right that rounds
+    frequencies = _shifted(dct @ _shifted(blocks @ dct.T, 11), 15)
+    steps = frequencies.sign() * torch.floor(frequencies.abs() / (8 * table) + 0.5)
+    out = _shifted(_shifted(dct.T @ (steps * table), 11) @ dct, 18)
+    return (out.transpose(2, 3).reshape(n, height, width) + 128).clamp(0, 255).to(plane.dtype)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    return torch.floor(x / (1 << bits) + 0.5)
+
+
+def _dct() -> Tensor:
+    """[8, 8] of whole numbers: √8 · 2¹³ times the DCT, as the "slow integer" method of libjpeg adds it up.
+
+    It multiplies by constants of 13 bits and rounds only after each pass, so that a pass is one matrix.
+    """
+    c = [round(8192 * v) for v in CONSTANTS]
+    rows = torch.zeros(8, 8, dtype=torch.float64)
+    ends = torch.eye(4, dtype=torch.float64)
+    sums, differences = torch.cat([ends, ends.flip(1)], 1), torch.cat([ends, -ends.flip(1)], 1)
+    rows[0] = 8192 * sums.sum(0)
+    rows[4] = 8192 * (sums[0] - sums[1] - sums[2] + sums[3])
+    inner, outer = sums[1] - sums[2], sums[0] - sums[3]
+    rows[2] = c[0] * (inner + outer) + c[1] * outer
+    rows[6] = c[0] * (inner + outer) - c[2] * inner
+    t7, t6, t5, t4 = differences
+    every = c[3] * (t4 + t5 + t6 + t7)
+    z1, z2, z3, z4 = -c[4] * (t4 + t7), -c[5] * (t5 + t6), every - c[6] * (t4 + t6), every - c[7] * (t5 + t7)
+    rows[7], rows[5] = c[8] * t4 + z1 + z3, c[9] * t5 + z2 + z4
+    rows[3], rows[1] = c[10] * t6 + z2 + z3, c[11] * t7 + z1 + z4
+    return rows
 
 
 def _halved(plane: Tensor) -> Tensor:
