@@ -39,7 +39,8 @@ def glass_blur(x: Tensor, severity: int, draws: Draws) -> Tensor:
     """
     sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
     blur = gaussian_matrix(x.shape[-1], sigma)
-    x = torch.floor(along_both(x, blur) * 255 + 1e-3) / 255
+    soft = along_both((x.double() * 255).round(), blur)  # in doubles, as cutting off to bytes is sensitive
+    x = (torch.floor(soft + 1e-3) / 255).to(x.dtype)
     rows, columns = grid(x)
     inner = (rows >= 2) & (columns >= 2)
     for turn in range(rounds):
