@@ -114,6 +114,16 @@ def test_extreme_pictures_stay_finite():
             assert CORRUPTIONS[name](flat.float() / 255, severity, draws(2)).isfinite().all(), (name, severity)
 
 
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_nothing_is_made_on_another_device(name):
+    # tensors of the meta device refuse to meet those of the CPU, as a GPU's do
+    out = CORRUPTIONS[name](
+        torch.empty(4, 3, 32, 32, device="meta"), 5, Draws(seed=0, index=torch.arange(4, device="meta"))
+    )
+    assert out.device.type == "meta"
+    assert out.shape == (4, 3, 32, 32)
+
+
 def test_what_cant_be_corrupted_is_named(x):
     for message, call in {
         "corruption 'rain' is unknown": lambda: corrupt(x, "rain"),
