@@ -64,9 +64,8 @@ def corrupted_cifar10(
         y = everything[index]
         b = milestones(y, rho if split == "train" else 0.1)
         pictures = Deferred(lambda: _made(source, index, b, seed, protocol, severity), len(y))
-    return Labelled(
-        pictures, y=y, b=b, classes=10, bias_classes=10, aligned=list(range(10)), transform=TRANSFORM
-    )  # fmt: skip
+    same = list(range(10))
+    return Labelled(pictures, y=y, b=b, classes=10, bias_classes=10, aligned=same, transform=TRANSFORM)
 
 
 def milestones(y: Tensor, rho: float) -> Tensor:
