@@ -80,6 +80,8 @@ class ExtractConfig:
     head_momentum: float = 0.9
     head_weight_decay: float = 1e-4
 
+    augment: bool = False
+    """Augment while masks are learned, where the data set's transform can; the bias head is refined without."""
     cache: bool = True
     """Refine the head on cached features; False runs the network anew for every head epoch, as augmentation needs."""
     cache_bytes: int = 2 << 30

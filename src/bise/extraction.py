@@ -78,7 +78,8 @@ def extract(
     if validation is not None:
         validation.inputs.channels_last = inputs.channels_last
     held = [inputs] if validation is None else [inputs, validation.inputs]
-    frozen = config.cache and config.bn == "frozen"
+    changing = config.augment and inputs.transform is not None and inputs.transform.augments
+    frozen = config.cache and config.bn == "frozen" and not changing
     draws = config.total_steps(len(cells)) * config.batch_size
     with frozen_part(sub, held, draws, config.cache_bytes, precision) if frozen else nullcontext(held) as held:
         inputs, validation = held[0], None if validation is None else validation.on(held[1])
@@ -225,7 +226,7 @@ class _Learner:
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.train()
         with self._clock("mask steps"), self.sub.features() as self.caught:
-            figures = self.steps.run(order)
+            figures = self.steps.run(order, self.generator if c.augment else None)
         self.scores.release()
         means = figures.mean(0).tolist()
         if not all(map(math.isfinite, means)):

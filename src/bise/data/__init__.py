@@ -11,6 +11,7 @@ from bise.data.celeba import celeba
 from bise.data.cells import Cells
 from bise.data.civilcomments import civilcomments
 from bise.data.contract import Labelled, labels
+from bise.data.corrupted_cifar10 import corrupted_cifar10
 from bise.data.fetching import download
 from bise.data.folders import hugging_face, image_folder
 from bise.data.multi_color_mnist import multi_color_mnist
@@ -38,6 +39,7 @@ __all__ = [
 _SETS: dict[str, Callable[..., Labelled]] = {
     "biased-mnist": biased_mnist,
     "multi-color-mnist": multi_color_mnist,
+    "corrupted-cifar10": corrupted_cifar10,
     "celeba": celeba,
     "civilcomments": civilcomments,
 }

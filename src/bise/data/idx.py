@@ -24,7 +24,7 @@ def data_root(root: str | Path | None = None) -> Path:
     """The folder that holds data sets: `root`, or what the environment variable BISE_DATA names."""
     found = root or os.environ.get("BISE_DATA")
     if not found:
-        raise BadInput("no data folder: pass root=…, or set BISE_DATA to the folder that holds mnist/")
+        raise BadInput("no data folder: pass root=…, or set BISE_DATA to the folder that holds the data sets")
     return Path(found)
 
 
