@@ -1,6 +1,6 @@
 """Writes the tables of docs/speed.md from results/: nothing is measured here.
 
-    python benchmarks/speed_page.py
+python benchmarks/speed_page.py
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def extraction(name: str) -> str:
     floor = found["floor"]
     lines += [
         "",
-        f"The default preset multiplies {floor['macs'] / 1e12:.0f} T times; at the rate of a large matrix product on the"
-        f" same device ({floor['macs_per_second'] / 1e12:.3g} T/s) that takes {floor['seconds']:.1f} s.",
+        f"The default preset multiplies {floor['macs'] / 1e12:.0f} T times; at the rate of a large matrix product on"
+        f" the same device ({floor['macs_per_second'] / 1e12:.3g} T/s) that takes {floor['seconds']:.1f} s.",
     ]
     return "\n".join(lines)
 
@@ -80,8 +80,8 @@ def vanilla() -> str:
     lines += [
         "",
         f"{found['machine']['gpu']}, {found['epochs']} epochs of 60,000 digits, ρ = {found['rho']}; the last run does"
-        f" {found['operations_per_second'] / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of what a large bf16 product reaches"
-        f" ({found['bf16_ceiling'] / 1e12:.0f} TFLOP/s).",
+        f" {found['operations_per_second'] / 1e12:.0f} TFLOP/s, {100 * share:.0f} % of what a large bf16 product"
+        f" reaches ({found['bf16_ceiling'] / 1e12:.0f} TFLOP/s).",
     ]
     return "\n".join(lines)
 
