@@ -6,20 +6,17 @@ import mmap
 import os
 import shutil
 import tempfile
+import weakref
 
 import torch
 from torch import Tensor
 
 from bise.errors import BadInput
 
-LABELS = 160
+LABELS = 120
 """Bytes a sample that labels, orders and weights take at most, with one bias; they are always in memory …"""
 ANOTHER_BIAS = 24
 """… and for each further bias."""
-FAULT = 1 << 16
-"""Bytes of a mapping that the system brings in where one of them is asked for."""
-LEAST_VIEW = 1 << 22
-"""A mapping is looked at through a window of at least so many bytes, whatever is left of the budget."""
 
 
 class Memory:
@@ -39,53 +36,50 @@ class Memory:
 
 
 class Store:
-    """Rows [samples, width] of float32 on `device`, or mapped to a file without a name beyond `budget` bytes.
+    """Rows [samples, width] of float32 on `device`, or in a file without a name beyond `budget` bytes.
 
-    What is read or written through a mapping counts as the process's memory until it is dropped, so no more than
-    the budget is kept in view.
+    The file is mapped to memory as `rows`. What is looked at there counts as the process's memory, and the system
+    may bring in megabytes around it, so `write` and `take` go past the mapping where the system has calls for that.
     """
 
     def __init__(self, samples: int, width: int, device: torch.device, budget: int) -> None:
         size = samples * width * 4
-        self.mapping: mmap.mmap | None = None
-        self.view, self.seen = max(LEAST_VIEW, budget), 0
+        self.file: int | None = None
         if size <= budget:
             self.rows = torch.zeros(samples, width, device=device)
             return
         with tempfile.TemporaryFile(prefix="bise-features-") as file:  # the mapping outlives the name and the handle
             _reserve(file.fileno(), size)
-            self.mapping = mmap.mmap(file.fileno(), size)
-        self.rows = torch.frombuffer(self.mapping, dtype=torch.float32).view(samples, width)
+            self.rows = torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=torch.float32).view(samples, width)
+            if hasattr(os, "preadv"):
+                self.file = os.dup(file.fileno())
+                weakref.finalize(self, os.close, self.file)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def write(self, start: int, values: Tensor) -> None:
         """Put `values` [n, width] into the rows from `start` on."""
-        self._look_at(values.numel() * 4)
-        self.rows[start : start + len(values)] = values
+        if self.file is None:
+            self.rows[start : start + len(values)] = values
+            return
+        data = values.float().contiguous().cpu().numpy().data.cast("B")
+        offset = start * self.rows.shape[1] * 4
+        while data:
+            written = os.pwrite(self.file, data, offset)
+            data, offset = data[written:], offset + written
 
     def take(self, index: Tensor) -> Tensor:
         """A copy of the rows `index` [n], which lies where the rows do."""
-        if self.mapping is None:
+        if self.file is None:
             return self.rows[index]
-        each = max(FAULT, self.rows.shape[1] * 4)
-        parts = []
-        for part in index.split(max(1, self.view // each)):
-            self._look_at(len(part) * each)
-            parts.append(self.rows[part])
-        return torch.cat(parts)
-
-    def _look_at(self, size: int) -> None:
-        if self.seen + size > self.view:
-            self.drop()
-        self.seen += size
-
-    def drop(self) -> None:
-        """Take the mapping out of view; what was written stays in the file."""
-        if self.mapping is not None and hasattr(self.mapping, "madvise"):
-            self.mapping.madvise(mmap.MADV_DONTNEED)
-        self.seen = 0
+        taken = torch.empty(len(index), self.rows.shape[1])
+        data = taken.numpy().data.cast("B")
+        width = self.rows.shape[1] * 4
+        for i, row in enumerate(index.tolist()):
+            if os.preadv(self.file, [data[i * width : (i + 1) * width]], row * width) != width:
+                raise OSError(f"row {row} of the cached features can't be read back from {tempfile.gettempdir()}")
+        return taken
 
 
 def _reserve(handle: int, size: int) -> None:
