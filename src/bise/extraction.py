@@ -372,6 +372,7 @@ class _Learner:
         self.scores.set_mask()
         for parameter in self.sub.network.parameters():
             parameter.requires_grad_(False)
+            parameter.grad = None
         for note in self.notes:
             warnings.warn(note, BiseWarning, stacklevel=4)
         self.sub.eval()
@@ -390,7 +391,7 @@ class _Learner:
         start = time.perf_counter()
         yield
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()  # others may be at work beside it
         self.seconds[phase] += time.perf_counter() - start
 
 

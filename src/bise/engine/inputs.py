@@ -34,6 +34,7 @@ class Inputs:
         # "cuda" is the current one, and tensors there say which that is
         self.device = torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
         self.workers = workers
+        self.rounds = 0
         self.dataset, self.transform = stored(dataset)
         tensors = tensors_of(self.dataset)
         self.store = dataset if isinstance(dataset, Store) else None
@@ -97,11 +98,16 @@ class Inputs:
             batch_sampler=_Lists(chunks),
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # else it would draw from the caller's random numbers
+            generator=self._seeds(),
         )
         for x, index in zip(_named(loader), chunks, strict=True):
             _check_finite(x, index)
             yield to_device(x, self.device), index
+
+    def _seeds(self) -> torch.Generator:
+        """Where the loader's workers get their seeds: others each time, and not drawn from the caller's numbers."""
+        self.rounds += 1
+        return torch.Generator().manual_seed((torch.initial_seed() + self.rounds) % 2**63)
 
     def _laid_out(self, x: Any) -> Any:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
