@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bise.objective import one_hot
+from bise.objective import one_hot, outer_sum
 
 
 class BiasHeads:
@@ -52,9 +52,7 @@ class BiasHeads:
         for k, p in enumerate(probabilities or self.probabilities(z)):
             known = b[:, k : k + 1] >= 0
             errors.append((p - one_hot(b[:, k], p.shape[1]).to(p.dtype)) * known / known.sum().clamp_min(1))
-        # a transposed factor takes cuBLAS to a slow kernel
-        error = torch.cat(errors, 1).T.contiguous()
-        self.velocity.addmm_(error, z, beta=self.momentum)
+        self.velocity.mul_(self.momentum).add_(outer_sum(torch.cat(errors, 1), z))
         self.velocity.add_(self.parameters, alpha=self.weight_decay)
         self.parameters.sub_(self.velocity, alpha=self.lr)
 

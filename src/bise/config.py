@@ -91,6 +91,8 @@ class ExtractConfig:
     """Stop once no gate can flip any more (only with BatchNorm frozen)."""
     selection: str = "unbiased"
     """What *best* maximises on val: "unbiased", "worst_group" or "accuracy"."""
+    validate_every: int = 2
+    """Epochs between validations; the last one is always validated."""
     precision: str = "auto"
     """Format of the network's forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it."""
     graphs: bool = True
@@ -114,8 +116,11 @@ class ExtractConfig:
             )
         _whole(batch_size=self.batch_size, steps=self.steps, upsilon=self.upsilon, seed=self.seed)
         _whole(head_epochs=self.head_epochs, head_steps=self.head_steps, memory=self.memory)
+        _whole(validate_every=self.validate_every)
         _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory)
-        _positive(tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr)
+        _positive(
+            validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
+        )
         _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
         _at_least_zero(head_weight_decay=self.head_weight_decay)
         _momentum(momentum=self.momentum, head_momentum=self.head_momentum)
@@ -140,6 +145,7 @@ class ExtractConfig:
             "head_steps": None,
             "collapse": "undo",
             "selection": "accuracy",
+            "validate_every": 1,
         }
         return cls(**(letter | changes))
 
@@ -183,6 +189,8 @@ class TrainConfig:
     """Format of forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it."""
     graphs: bool = True
     """On a GPU, record a step once and replay it."""
+    compile: bool = False
+    """On a GPU, let torch.compile fuse what it can, for runs of minutes: it takes ten seconds and a C compiler."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -169,6 +169,8 @@ class _Learner:
                 " cross-entropy, and not for the bias head or the mutual information"
             )
         self.best: tuple[float, int, State] | None = None
+        self.changed = True
+        """Whether the network is another one than at the last validation."""
         with autocast(self.precision, self.device):
             self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
@@ -217,10 +219,13 @@ class _Learner:
                     self._undo(alive, closed, epoch, row)
                     return self._result(epoch - 1)
                 alive = self.scores.state()
-                self._finish_epoch(epoch, row)
-                left = [(self.config.epoch_steps(len(self.cells)) * (phase * c.upsilon + c.upsilon - epoch), tau)]
-                left += [(self.config.epoch_steps(len(self.cells)) * c.upsilon, later) for later in taus[phase + 1 :]]
-                if c.early_stop and c.bn == "frozen" and epoch < total and self._settle(left, epoch):
+                steps = c.epoch_steps(len(self.cells))
+                left = [(steps * (phase * c.upsilon + c.upsilon - epoch), tau)]
+                left += [(steps * c.upsilon, later) for later in taus[phase + 1 :]]
+                done = c.early_stop and c.bn == "frozen" and epoch < total and self._settled(left)
+                self._finish_epoch(epoch, row, last=done or epoch == total)
+                if done:
+                    self._coast(left, epoch)
                     if self.progress is not None:
                         self.progress("extracting", total, total)
                     return self._result(epoch)
@@ -322,13 +327,15 @@ class _Learner:
 
     # ends of epochs and of the run
 
-    def _finish_epoch(self, epoch: int, row: dict[str, Any]) -> None:
-        """Validate where the network has changed, keep the best, write the row."""
-        if self.validation is not None:
+    def _finish_epoch(self, epoch: int, row: dict[str, Any], *, last: bool) -> None:
+        """Validate in its turn and where the network has changed, keep the best, write the row."""
+        self.changed = self.changed or row["flips"] > 0 or self.config.bn != "frozen"
+        if self.validation is not None and (last or epoch % self.config.validate_every == 0):
             self.scores.set_mask()
-            if not self.history or row["flips"] or self.config.bn != "frozen":
+            if self.changed:
                 with self._clock("evaluation"):
                     self.judged = self.validation(self.sub, self.progress)
+            self.changed = False
             row["val"] = self.judged
             value = self.judged[self.config.selection]
             if self.best is None or value > self.best[0]:
@@ -337,15 +344,16 @@ class _Learner:
         if self.log is not None:
             self.log(row)
 
-    def _settle(self, left: list[tuple[int, float]], epoch: int) -> bool:
-        """Whether no gate can flip in the steps that are left; if so, let the scores coast to the schedule's end."""
-        scores, velocity = self.scores.flat.detach(), self.scores.velocity
-        if not settled(scores, velocity, self.scores.raw, left, **self.rates).all():
-            return False
-        with torch.no_grad():
-            self.scores.flat.copy_(coast(scores, velocity, sum(steps for steps, _ in left), **self.rates))
+    def _settled(self, left: list[tuple[int, float]]) -> bool:
+        """Whether no gate can flip in the steps that are left."""
+        scores = self.scores
+        return bool(settled(scores.flat, scores.velocity, scores.raw, left, **self.rates).all())
+
+    def _coast(self, left: list[tuple[int, float]], epoch: int) -> None:
+        """Let the scores run on to the schedule's end, where no gate will flip."""
+        steps = sum(count for count, _ in left)
+        self.scores.flat.copy_(coast(self.scores.flat, self.scores.velocity, steps, **self.rates))
         self.stopped = f"epoch {epoch}: no gate can flip any more"
-        return True
 
     def _undo(self, alive: State, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
         """Go back to the last mask that lived, and say so."""

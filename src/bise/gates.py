@@ -36,21 +36,22 @@ class _ScaledChannels(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, value: Tensor) -> Tensor:
-        ctx.save_for_backward(h, value)
-        return _scaled(h, value)
+    def forward(ctx: Any, h: Tensor, value: Tensor, constants: Tensor) -> Tensor:
+        ctx.save_for_backward(h, value, constants)
+        return scaled_channels(h, value, constants)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        h, value = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        h, value, constants = ctx.saved_tensors
         grad = grads[0].contiguous(memory_format=torch.channels_last)
-        zero, one = torch.zeros_like(value), torch.ones_like(value)
+        zero, one = constants
         towards = torch.batch_norm_backward_reduce(grad, h, zero, one, one, False, True, False)[2]
-        return _scaled(grad, value), towards
+        return scaled_channels(grad, value, constants), towards, None
 
 
-def _scaled(h: Tensor, value: Tensor) -> Tensor:
-    zero, one = torch.zeros_like(value), torch.ones_like(value)
+def scaled_channels(h: Tensor, value: Tensor, constants: Tensor) -> Tensor:
+    """h · value by channel, as BatchNorm without a shift; `constants` [2, C] are zeros and ones."""
+    zero, one = constants
     return torch.batch_norm(h, value, zero, zero, one, False, 0.0, 0.0, False)
 
 
@@ -66,13 +67,16 @@ class Gate(nn.Module):
         self.register_buffer("scores", scores)
         self.register_buffer("mask", mask)
         self.live: Tensor | None = None
+        self.constants: Tensor | None = None
 
     def forward(self, h: Tensor) -> Tensor:
         """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
         value = self.mask if self.live is None else self.live
         pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
         if pictures and h.is_contiguous(memory_format=torch.channels_last):
-            return _ScaledChannels.apply(h, value.float())  # type: ignore[no-untyped-call]
+            if self.constants is None:
+                self.constants = torch.tensor([[0.0], [1.0]], device=h.device).expand(2, self.site.units).contiguous()
+            return _ScaledChannels.apply(h, value.float(), self.constants)  # type: ignore[no-untyped-call]
         value = value.to(h.dtype)
         if self.site.spread > 1:
             value = value.repeat_interleave(self.site.spread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
-from bise.gates import Subnetwork
+from bise.gates import Subnetwork, scaled_channels
 from bise.models.outputs import call, logits_tensor
 
 
@@ -24,7 +25,7 @@ def frozen_part(sub: Subnetwork, held: list[Inputs], draws: int, budget: int, pr
     kept where each is used twice or more on average and all of them fit into `budget` bytes.
     """
     example = held[0].example()
-    with merged_biases(sub, example):
+    with merged_biases(sub, example), frozen_norms(sub):
         often = all(inputs.x is not None for inputs in held) and draws >= 2 * len(held[0])
         modules = prefix(sub, example) if often else []
         each = bytes_each(sub, modules, example, precision) if modules else 0
@@ -101,15 +102,16 @@ def _with_output(sub: Subnetwork, module: nn.Module, output: Tensor, x: Tensor) 
 @contextmanager
 def skipping(modules: list[nn.Module]) -> Iterator[None]:
     """While open, each of `modules` hands on its input."""
-    kept = [vars(module).get("forward") for module in modules]  # other libraries put theirs there
+    before = [vars(module).get("forward") for module in modules]
     for module in modules:
         module.forward = _through
     try:
         yield
     finally:
-        for module, forward in zip(modules, kept, strict=True):
-            del module.forward
-            if forward is not None:
+        for module, forward in zip(modules, before, strict=True):
+            if forward is None:
+                del module.forward
+            else:
                 module.forward = forward
 
 
@@ -173,6 +175,50 @@ def shifted(pairs: list[Pair], by: list[Tensor] | None = None) -> Iterator[None]
         for (convolution, norm), (mean, bias) in zip(pairs, kept, strict=True):
             norm._buffers["running_mean"] = mean
             convolution._parameters["bias"] = bias
+
+
+class _FrozenNorm(torch.autograd.Function):
+    """BatchNorm on its statistics, for pictures on a GPU with their channels innermost, nothing of it learned."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, norm: nn.BatchNorm2d, scale: Tensor, constants: Tensor) -> Tensor:
+        ctx.save_for_backward(scale, constants)
+        mean, variance = norm.running_mean, norm.running_var
+        return torch.batch_norm(x, norm.weight, norm.bias, mean, variance, False, 0.0, norm.eps, False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        scale, constants = ctx.saved_tensors
+        grad = grads[0].contiguous(memory_format=torch.channels_last)
+        return scaled_channels(grad, scale, constants), None, None, None
+
+
+@contextmanager
+def frozen_norms(sub: Subnetwork) -> Iterator[None]:
+    """While open, gradients pass BatchNorm on a GPU by its own fast kernel; torch takes a broadcast product there."""
+    norms = [m for m in sub.network.modules() if type(m) is nn.BatchNorm2d and _is_frozen(m)]
+    for norm in norms:
+        assert norm.running_var is not None
+        scale = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
+        constants = torch.stack([torch.zeros_like(scale), torch.ones_like(scale)])
+        norm.forward = partial(_norm, norm, scale, constants)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for norm in norms:
+            del norm.forward
+
+
+def _is_frozen(norm: nn.BatchNorm2d) -> bool:
+    fp32 = norm.affine and norm.weight.is_cuda and norm.weight.dtype == torch.float32
+    plain = "forward" not in vars(norm)  # other libraries put theirs there
+    return fp32 and plain and norm.running_var is not None and not norm.training
+
+
+def _norm(norm: nn.BatchNorm2d, scale: Tensor, constants: Tensor, x: Tensor) -> Tensor:
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        return _FrozenNorm.apply(x, norm, scale, constants)  # type: ignore[no-untyped-call]
+    return type(norm).forward(norm, x)
 
 
 @torch.no_grad()

@@ -48,10 +48,11 @@ def fit(
     weights = sample_weights(cells, config.weights, config.balance)
     weights = None if weights is None else weights.float().to(inputs.device)
     y = cells.y.to(inputs.device)
+    network: Any = torch.compile(sub.network) if config.compile and inputs.device.type == "cuda" else sub
 
     def update(x: Any, index: Tensor) -> Tensor:
         with autocast(precision, inputs.device):
-            logits = class_logits(call(sub, x))
+            logits = class_logits(call(network, x))
         loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
         # not backward(): what accumulates gradients remembers a stream, and a recording has its own
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
