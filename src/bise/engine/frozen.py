@@ -91,8 +91,9 @@ def _same(found: Tensor, expected: Tensor) -> bool:
 
 
 def _with_output(sub: Subnetwork, module: nn.Module, output: Tensor, x: Tensor) -> Tensor:
-    """The logits for x with `output` in place of what `module` gives."""
-    handle = module.register_forward_hook(lambda *_: output, prepend=True)
+    """The logits for x with `output` in place of what `module` gives the first time that it runs."""
+    given = iter([output])
+    handle = module.register_forward_hook(lambda *_: next(given, None), prepend=True)
     try:
         return logits_tensor(call(sub, x))
     finally:
