@@ -165,3 +165,28 @@ def test_the_engine_learns_what_plain_pytorch_learns(seed):
         assert torch.allclose(sub.scores[name], scores, atol=1e-6)
         assert torch.equal(sub.masks[name], scores >= 0)
     assert sub.units[0] < sub.units[1]
+
+
+# number formats
+
+
+def test_bf16_on_a_cpu_is_the_same_cached_and_anew(vanilla):
+    data, models = vanilla
+    config = {"upsilon": 1, "head_epochs": 2, "tau_min": 0.3, "precision": "bf16"}
+    runs = [bise.extract(models["residual"], data, config=ExtractConfig(cache=c, **config)) for c in (True, False)]
+    assert same(*runs)
+    assert runs[0].record["precision"] == "bf16"
+    assert all(scores.dtype == torch.float32 for scores in runs[0].scores.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_a_model_in_another_format_keeps_its_own(dtype):
+    data = toy()
+    model = trained(toy_model(), data).to(dtype)
+    mine = Labelled(TensorDataset(data.tensors[0].to(dtype)), y=data.y, b=data.b)
+    config = ExtractConfig(upsilon=1, steps=10, head_epochs=2, tau_min=0.2, precision="bf16")
+    sub = bise.extract(model, mine, val=mine, config=config)
+    assert sub.record["precision"] == "own"
+    assert sub.units[0] < sub.units[1]
+    with torch.no_grad():
+        assert sub(mine.tensors[0]).dtype == dtype
