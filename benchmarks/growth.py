@@ -5,8 +5,10 @@
     python benchmarks/growth.py --figure docs/figures/growth.svg results/growth_cpu.json results/growth_cuda.json
 
 Each extraction runs in a process of its own, by the default preset on pictures in memory, after a brief one that
-brings the libraries in. Memory is the peak above what the process held before: resident memory on a CPU, memory of
-PyTorch's allocator on a GPU, where the pictures are copied to. `--figure` also prints the table of docs/growth.md.
+brings the libraries in. Seconds are the process's own on a CPU, with one thread, so that others at work don't count,
+and those of the clock on a GPU. Memory is the peak above what the process held before: resident memory on a CPU,
+memory of PyTorch's allocator on a GPU, where the pictures are copied to. `--figure` also writes the table into
+docs/growth.md.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -70,19 +73,23 @@ def peak(device: str, *, begin: bool = False) -> int:
 def one(device: str, samples: int, width: int, depth: int, size: int, steps: int) -> dict[str, Any]:
     """An extraction in this process; no early stop, so that all do the same number of steps."""
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     brief = bise.ExtractConfig(upsilon=1, tau_min=0.6, steps=3, head_epochs=1, head_steps=2)
     bise.extract(network(width, depth).to(device), pictures(400, size, 0.9, 2), config=brief)
     train, val = pictures(samples, size, 0.95, 0), pictures(samples // 4, size, 0.25, 1)
     model = network(width, depth).to(device)
     before = peak(device, begin=True)
     config = bise.ExtractConfig(early_stop=False, upsilon=steps)
+    used = time.process_time()
     sub = bise.extract(model, train, val=val, config=config)
+    used = time.process_time() - used
     return {
         "samples": samples,
         "width": width,
         "depth": depth,
-        "seconds": sub.record["seconds"],
-        "phases": sub.record["phases"],
+        "seconds": used if device == "cpu" else sub.record["seconds"],
+        "wall_seconds": sub.record["seconds"],
+        "wall_phases": sub.record["phases"],
         "peak": peak(device) - before,
     }
 
@@ -155,6 +162,28 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def memory_table(result: dict[str, Any]) -> str:
+    """What benchmarks/memory.py found: a row a preset and budget, a column a number of samples."""
+    rows = result["rows"]
+    samples = sorted({row["samples"] for row in rows})
+    lines = ["| preset | memory | " + " | ".join(f"{n:,} samples" for n in samples) + " |"]
+    lines.append("|---" * (2 + len(samples)) + "|")
+    for preset, budget in dict.fromkeys((row["preset"], row["memory"]) for row in rows):
+        found = {row["samples"]: row["peak"] for row in rows if (row["preset"], row["memory"]) == (preset, budget)}
+        peaks = " | ".join(f"{found[n] / 1e6:.0f} MB" for n in samples)
+        lines.append(f"| `{preset}` | {budget / 1e6:,.0f} MB | {peaks} |")
+    features = " | ".join(f"{next(r['features'] for r in rows if r['samples'] == n) / 1e6:.0f} MB" for n in samples)
+    return "\n".join([*lines, f"| features of all samples | | {features} |"])
+
+
+def fill(page: Path, name: str, text: str) -> None:
+    """Put `text` between the marks <!-- name --> and <!-- /name --> of a page."""
+    content = page.read_text(encoding="utf-8")
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, _, rest = content.partition(start)
+    page.write_text(f"{before}{start}\n{text}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="*", help="with --figure: what was measured")
@@ -169,7 +198,10 @@ def main() -> None:
     elif args.figure is not None:
         results = [read_json(path) for path in args.results]
         draw(results, args.figure)
-        print(table(results))
+        page = args.figure.parent.parent / "growth.md"
+        fill(page, "growth", table(results))
+        memory = args.results[0].with_name("memory.json")
+        fill(page, "memory", memory_table(read_json(memory)))
     else:
         found = measure(args.device, args.upsilon)
         if args.out is not None:
