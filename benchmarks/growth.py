@@ -127,7 +127,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "bise"  # the same figures give the same file
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, len(AXES), figsize=(9, 5), layout="constrained", sharex="col")
+    figure, axes = pyplot.subplots(2, len(AXES), figsize=(9, 5), layout="constrained", sharex="col", sharey="row")
     for column, axis in enumerate(AXES):
         for result in results:
             rows = result["curves"][axis]
@@ -136,10 +136,16 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
             axes[0, column].plot(x, [row["seconds"] for row in rows], "o-", label=label)
             axes[1, column].plot(x, [row["peak"] / 1e6 for row in rows], "o-", label=label)
         axes[1, column].set_xlabel(NAMES[axis])
+        ticks = sorted({row[axis] for result in results for row in result["curves"][axis]})
         for row in axes[:, column]:
-            row.set_xscale("log", base=2)
+            row.set_xscale("log")
             row.set_yscale("log")
+            row.set_xticks(ticks, [f"{n // 1000}k" if n >= 1000 else str(n) for n in ticks])
+            row.minorticks_off()
             row.grid(alpha=0.3)
+    for row, least, steps in ((0, 1, (1, 2, 5, 10, 20, 50, 100)), (1, 10, (10, 20, 50, 100, 200, 500, 1000, 2000))):
+        axes[row, 0].set_yticks(steps, map(str, steps))
+        axes[row, 0].set_ylim(bottom=least)
     axes[0, 0].set_ylabel("seconds")
     axes[1, 0].set_ylabel("peak memory, MB")
     axes[0, 0].legend()
