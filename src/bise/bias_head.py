@@ -29,8 +29,9 @@ class BiasHeads:
         weight_decay: float,
         generator: torch.Generator,
         device: torch.device,
+        complete: bool = True,
     ) -> None:
-        self.sizes = list(bias_classes)
+        self.sizes, self.complete = list(bias_classes), complete
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         bound = 1 / math.sqrt(width)
         start = (torch.rand(sum(bias_classes), width + 1, generator=generator, dtype=torch.float32) * 2 - 1) * bound
@@ -42,17 +43,23 @@ class BiasHeads:
         """softmax of each head, [N, |B_k|], on z [N, d + 1]."""
         return tuple(logits.softmax(1) for logits in (z @ self.parameters.T).split(self.sizes, 1))
 
-    @torch.no_grad()
-    def step(self, z: Tensor, b: Tensor, probabilities: tuple[Tensor, ...] | None = None) -> None:
-        """One SGD step on Σ_k CE(b̂_k, b_k) over z [N, d + 1] and b [N, K], at the `probabilities` it has there.
+    def one_hots(self, b: Tensor) -> Tensor:
+        """[N, Σ|B_k|] float: the one-hot rows of b [N, K] side by side; zeros where b_k is −1, not known."""
+        return torch.cat([one_hot(b[:, k], size) for k, size in enumerate(self.sizes)], 1).float()
 
-        Samples whose b_k is −1 don't count for head k.
+    @torch.no_grad()
+    def step(self, z: Tensor, true: Tensor, probabilities: tuple[Tensor, ...] | None = None) -> None:
+        """One SGD step on Σ_k CE(b̂_k, b_k) over z [N, d + 1], with b as `one_hots`, at the `probabilities` there.
+
+        Samples whose b_k is not known don't count for head k.
         """
-        errors = []
-        for k, p in enumerate(probabilities or self.probabilities(z)):
-            known = b[:, k : k + 1] >= 0
-            errors.append((p - one_hot(b[:, k], p.shape[1]).to(p.dtype)) * known / known.sum().clamp_min(1))
-        self.velocity.mul_(self.momentum).add_(outer_sum(torch.cat(errors, 1), z))
+        error = _side_by_side(probabilities or self.probabilities(z)) - true
+        if self.complete:
+            error, share = error, 1 / len(z)
+        else:
+            parts = zip(error.split(self.sizes, 1), true.split(self.sizes, 1), strict=True)
+            error, share = torch.cat([part * _shares(rows) for part, rows in parts], 1), 1.0
+        self.velocity.mul_(self.momentum).add_(outer_sum(error, z), alpha=share)
         self.velocity.add_(self.parameters, alpha=self.weight_decay)
         self.parameters.sub_(self.velocity, alpha=self.lr)
 
@@ -62,10 +69,19 @@ def with_one(z: Tensor) -> Tensor:
     return F.pad(z.detach().float(), (0, 1), value=1.0)
 
 
-def cross_entropy(probabilities: tuple[Tensor, ...], b: Tensor) -> Tensor:
-    """Σ_k CE(b̂_k, b_k), over the samples whose b_k is known."""
-    total = probabilities[0].new_zeros(())
-    for k, p in enumerate(probabilities):
-        true = one_hot(b[:, k], p.shape[1])
-        total = total - (p.clamp_min(1e-37).log() * true).sum() / true.sum().clamp_min(1)
+def cross_entropy(probabilities: tuple[Tensor, ...], true: Tensor) -> Tensor:
+    """Σ_k CE(b̂_k, b_k), over the samples whose b_k is known; `true` are the rows of `one_hots`."""
+    total = true.new_zeros(())
+    for p, rows in zip(probabilities, true.split([p.shape[1] for p in probabilities], 1), strict=True):
+        total = total - (p.clamp_min(1e-37).log() * rows).sum() / rows.sum().clamp_min(1)
     return total
+
+
+def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def _shares(rows: Tensor) -> Tensor:
+    """[N, 1]: what each sample counts for, one over the number of known ones; 0 where it isn't known."""
+    known = rows.sum(1, keepdim=True)
+    return known / known.sum().clamp_min(1)

@@ -199,6 +199,7 @@ class _Learner:
             weight_decay=c.head_weight_decay,
             generator=self.generator,
             device=self.device,
+            complete=self.cells.unknown == 0,
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
@@ -298,9 +299,10 @@ class _Learner:
             self.batch_norm.step()
         if c.collapse == "prevent":
             self.scores.keep_open()
-        self.heads.step(features, b, probabilities)
+        true = self.heads.one_hots(b)
+        self.heads.step(features, true, probabilities)
         ce = ce.detach()
-        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, b)])
+        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true)])
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""

@@ -86,7 +86,7 @@ class Refinement:
         self.b[: len(index)] = self.cells.b[index].to(self.b.device)
 
     def _update(self, z: Tensor, index: Tensor) -> Tensor:
-        self.heads.step(z, self.b[index])
+        self.heads.step(z, self.heads.one_hots(self.b[index]))
         return z.new_zeros(1)
 
     def _steps(self) -> Steps:
