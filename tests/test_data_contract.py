@@ -41,6 +41,17 @@ def test_labels_are_read_in_one_counted_pass():
     assert cells.b.tolist() == [[0], [1], [1], [0]]
 
 
+def test_labels_that_are_read_in_pieces_are_the_same(monkeypatch):
+    y, b = [0, 1, 1, 0, 1], [(0, 2), (1, 0), (0, 1), (1, 1), (0, 0)]
+    whole = labels(Triples(y, b))
+    monkeypatch.setattr("bise.data.contract.READ_AT_ONCE", 2)
+    parts = labels(Triples(y, b))
+    assert torch.equal(parts.y, whole.y)
+    assert torch.equal(parts.b, whole.b)
+    with pytest.raises(BadInput, match="b has several shapes"):
+        labels(Triples(y, [*b[:4], 0]))
+
+
 def test_labels_known_beforehand_need_no_pass():
     inner = Triples([9, 9], [9, 9])
     data = Labelled(inner, y=[0, 1], b=np.array([1, 0]))

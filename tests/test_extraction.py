@@ -154,7 +154,8 @@ def test_cached_features_and_fresh_ones_learn_the_same(model, data):
 
 def test_features_beyond_the_budget_are_mapped_to_a_file(model, data):
     runs = [
-        bise.extract(model, data["train"], config=ExtractConfig(**QUICK, cache_bytes=budget)) for budget in (1, 1 << 30)
+        bise.extract(model, data["train"], config=ExtractConfig(**QUICK, memory=budget))
+        for budget in (100_000, 1 << 30)
     ]
     assert all(torch.equal(runs[0].scores[n], runs[1].scores[n]) for n in runs[0].scores)
 
@@ -276,7 +277,7 @@ def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():
     model = Residual()
     inputs = Inputs(data, torch.device("cpu"))
     sub = bise.Subnetwork(model, place(model, inputs.example()).sites, bottleneck="fc")
-    learner = _Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None)
+    learner = _Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None, 1 << 30)
     assert learner.cuts == ["act"]
 
 

@@ -84,8 +84,9 @@ class ExtractConfig:
     """Augment while masks are learned, where the data set's transform can; the bias head is refined without."""
     cache: bool = True
     """Refine the head on cached features; False runs the network anew for every head epoch, as augmentation needs."""
-    cache_bytes: int = 2 << 30
-    """Features beyond this are mapped to a file."""
+    memory: int = 4 << 30
+    """Bytes for what grows with the number of samples: labels and orders, then inputs and the outputs of frozen
+    layers on the device where they fit, then cached features, which are mapped to a file beyond it."""
     early_stop: bool = True
     """Stop once no gate can flip any more (only with BatchNorm frozen)."""
     selection: str = "unbiased"
@@ -114,9 +115,9 @@ class ExtractConfig:
                 ' use weights="none", or sampler="natural"'
             )
         _whole(batch_size=self.batch_size, steps=self.steps, upsilon=self.upsilon, seed=self.seed)
-        _whole(head_epochs=self.head_epochs, head_steps=self.head_steps, cache_bytes=self.cache_bytes)
-        _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon)
+        _whole(head_epochs=self.head_epochs, head_steps=self.head_steps, memory=self.memory)
         _whole(validate_every=self.validate_every)
+        _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory)
         _positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
         )

@@ -23,6 +23,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps
+from bise.engine.storage import Memory
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
@@ -61,9 +62,14 @@ def extract(
     cells = labels(train, progress=progress)
     cells.check_trainable()
     precision = resolved(config.precision, model)
-    validation = None if val is None else Validation(val, cells, device_of(model), progress, precision)
+    memory = Memory(config.memory, len(cells) + (len(val) if hasattr(val, "__len__") else 0), cells.biases)
+    inputs = Inputs(train, device_of(model), budget=memory.left)
+    memory.take(inputs.copied)
+    validation = None
+    if val is not None:
+        validation = Validation(val, cells, device_of(model), progress, precision, memory.left)
+        memory.take(validation.inputs.copied)
     before = fingerprint(model)
-    inputs = Inputs(train, device_of(model))
     example = inputs.example()
     placement = place(model, example, patterns=sites)
     updated = frozenset() if config.bn == "frozen" else _batch_norm_tensors(model, config.bn)
@@ -81,9 +87,12 @@ def extract(
     changing = config.augment and inputs.transform is not None and inputs.transform.augments
     frozen = config.cache and config.bn == "frozen" and not changing
     draws = config.total_steps(len(cells)) * config.batch_size
-    with frozen_part(sub, held, draws, config.cache_bytes, precision) if frozen else nullcontext(held) as held:
-        inputs, validation = held[0], None if validation is None else validation.on(held[1])
-        learner = _Learner(sub, inputs, cells, validation, config, progress, log)
+    # half of what is left, since features on the device are worth more
+    with frozen_part(sub, held, draws, memory.left // 2, precision) if frozen else nullcontext(held) as passed:
+        if passed is not held:
+            memory.take(sum(inputs.x.nbytes for inputs in passed if inputs.x is not None))
+        inputs, validation = passed[0], None if validation is None else validation.on(passed[1])
+        learner = _Learner(sub, inputs, cells, validation, config, progress, log, memory.left)
         learner.notes += [f"no gate for {what}" for what in placement.left_out]
         with torch.enable_grad():
             result = learner.run()
@@ -123,7 +132,9 @@ class _Learner:
         config: ExtractConfig,
         progress: Progress | None,
         log: Log | None,
+        budget: int,
     ) -> None:
+        self.budget = budget
         self.sub, self.inputs, self.cells, self.validation, self.config = sub, inputs, cells, validation, config
         self.progress, self.log = progress, log
         self.device = inputs.device
@@ -190,7 +201,7 @@ class _Learner:
             device=self.device,
             complete=self.cells.unknown == 0,
         )
-        self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision)
+        self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
         alive = self.scores.state()
         epoch = 0
@@ -371,6 +382,7 @@ class _Learner:
         self.scores.set_mask()
         for parameter in self.sub.network.parameters():
             parameter.requires_grad_(False)
+            parameter.grad = None
         for note in self.notes:
             warnings.warn(note, BiseWarning, stacklevel=4)
         self.sub.eval()
@@ -389,7 +401,7 @@ class _Learner:
         start = time.perf_counter()
         yield
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            torch.cuda.current_stream(self.device).synchronize()  # others may be at work beside it
         self.seconds[phase] += time.perf_counter() - start
 
 

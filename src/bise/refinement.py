@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.utils.data import TensorDataset
 
-from bise.bias_head import BiasHeads
+from bise.bias_head import BiasHeads, with_one
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress
 from bise.data.sampling import Sampler
-from bise.engine.inference import infer, storage
+from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps
+from bise.engine.storage import Store
 from bise.gates import Subnetwork
 
 MOST_DRAWS = 4_000_000
@@ -22,6 +22,8 @@ MOST_DRAWS = 4_000_000
 
 class Refinement:
     """Trains the heads on cached features: z of a sample is the same in every head epoch, so it is computed once.
+
+    Features beyond `budget` bytes are mapped to a file.
 
     Departure where the data set augments: the cache holds one draw of each sample; cache=False is to the letter.
     """
@@ -34,8 +36,10 @@ class Refinement:
         strata: Tensor,
         config: ExtractConfig,
         precision: str,
+        budget: int,
     ) -> None:
         self.heads, self.inputs, self.cells, self.config, self.precision = heads, inputs, cells, config, precision
+        self.budget = budget
         self.balanced = config.head_data == "balanced"
         self.sampler = Sampler(len(cells), strata if self.balanced else None)
         self.epoch_draws = len(cells) if config.head_steps is None else config.head_steps * config.batch_size
@@ -73,21 +77,12 @@ class Refinement:
         if self.steps is None:
             draws = c.head_epochs * self.epoch_draws
             count = len(self.cells) if not self.balanced or draws > MOST_DRAWS else min(len(self.cells), draws)
-            z = storage(count, self.heads.parameters.shape[1], self.inputs.device, c.cache_bytes)
-            z[:, -1] = 1  # for the intercepts
-            self.cache = Inputs(TensorDataset(z), self.inputs.device, budget=c.cache_bytes)
+            self.store = Store(count, self.heads.parameters.shape[1], self.inputs.device, self.budget)
             self.b = torch.zeros(count, self.cells.biases, dtype=torch.long, device=self.inputs.device)
-        assert self.cache.x is not None
-        infer(
-            sub,
-            self.inputs,
-            index=index,
-            features=sub.bottleneck,
-            into=self.cache.x[:, :-1],
-            precision=self.precision,
-            progress=progress,
-            label=label,
-        )
+        run = passes(sub, self.inputs, index, sub.bottleneck, precision=self.precision, progress=progress, label=label)
+        for start, _, z in run:
+            assert z is not None
+            self.store.write(start, with_one(z))
         self.b[: len(index)] = self.cells.b[index].to(self.b.device)
 
     def _update(self, z: Tensor, index: Tensor) -> Tensor:
@@ -98,7 +93,7 @@ class Refinement:
         if self.steps is None:
             self.steps = Steps(
                 self._update,
-                self.cache,
+                Inputs(self.store, self.inputs.device),
                 self.config.batch_size,
                 state=lambda: (self.heads.parameters, self.heads.velocity),
                 graphs=self.config.graphs,

@@ -16,6 +16,7 @@ from bise.errors import BadInput
 
 Alignment = Mapping[int, Any] | Sequence[Any]
 Progress = Callable[[str, int, int], None]
+READ_AT_ONCE = 4096
 
 
 class Labelled(Dataset[tuple[Any, int, Any]]):
@@ -153,9 +154,9 @@ def labels(
     )
 
 
-def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Any, Any]:
-    ys: list[Any] = []
-    bs: list[Any] = []
+def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Tensor, Tensor | None]:
+    """y and b of every sample, as tensors piece by piece: Python's own numbers take ten times the memory."""
+    ys, bs = _Pieces("y"), _Pieces("b")
     every = max(1, len(dataset) // 200)
     for i in range(len(dataset)):
         sample = dataset[i]
@@ -168,7 +169,35 @@ def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Any, Any]:
             bs.append(sample[2])
         if progress is not None and (i % every == 0 or i + 1 == len(dataset)):
             progress("reading labels", i + 1, len(dataset))
-    return ys, (bs if bs else None)
+    y, b = ys.tensor(), bs.tensor()
+    assert y is not None
+    return y, b
+
+
+class _Pieces:
+    """Labels that are made a tensor every so often."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.values: list[Any] = []
+        self.done: list[Tensor] = []
+
+    def append(self, value: Any) -> None:
+        self.values.append(value)
+        if len(self.values) == READ_AT_ONCE:
+            self._close()
+
+    def _close(self) -> None:
+        made = _label_tensor(self.values, self.name)
+        if self.done and made.shape[1:] != self.done[0].shape[1:]:
+            raise BadInput(f"{self.name} has several shapes; give one int, or as many each time, for every sample")
+        self.done.append(made)
+        self.values = []
+
+    def tensor(self) -> Tensor | None:
+        if self.values:
+            self._close()
+        return torch.cat(self.done) if self.done else None
 
 
 def _label_tensor(values: Any, name: str) -> Tensor:

@@ -1,18 +1,18 @@
-"""A network over a whole data set: logits, and the bottleneck where it is asked for."""
+"""A network over a whole data set, batch by batch: logits, and the bottleneck where it is asked for."""
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bise.data.contract import Progress
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
+from bise.engine.storage import Store
 from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
@@ -21,12 +21,11 @@ from bise.models.outputs import call, class_logits
 @dataclass(frozen=True, kw_only=True)
 class Inferred:
     logits: Tensor
-    """[N, C] on the CPU; [0, C] where z went into a tensor that was handed in."""
+    """[N, C] on the CPU."""
     z: Tensor | None
     """[N, d]: in memory, or mapped to a file of its own beyond the budget."""
 
 
-@torch.no_grad()
 def infer(
     sub: Subnetwork,
     inputs: Inputs,
@@ -34,7 +33,6 @@ def infer(
     index: Tensor | None = None,
     features: str | None = None,
     batch_size: int | None = None,
-    into: Tensor | None = None,
     budget: int = 2 << 30,
     precision: str = "fp32",
     progress: Progress | None = None,
@@ -42,29 +40,49 @@ def infer(
 ) -> Inferred:
     """Logits (and z, the input of the module `features`) of the samples `index`, or of all, in their order.
 
-    With `into`, z is written there and no logits are kept. The network is left in eval mode.
+    The network is left in eval mode.
     """
-    sub.eval()
     order = torch.arange(len(inputs)) if index is None else index
-    batch_size = batch_size or inputs.roomy_batch()
     logits: list[Tensor] = []
-    z = into
+    store: Store | None = None
+    run = passes(sub, inputs, order, features, batch_size, precision=precision, progress=progress, label=label)
+    for start, out, z in run:
+        logits.append(out)
+        if z is not None:
+            if store is None:
+                store = Store(len(order), z.shape[1], z.device, budget)
+            store.write(start, z)
+    return Inferred(logits=torch.cat(logits).cpu(), z=None if store is None else store.rows)
+
+
+@torch.no_grad()
+def passes(
+    sub: Subnetwork,
+    inputs: Inputs,
+    order: Tensor,
+    features: str | None = None,
+    batch_size: int | None = None,
+    *,
+    precision: str = "fp32",
+    progress: Progress | None = None,
+    label: str = "evaluating",
+) -> Iterator[tuple[int, Tensor, Tensor | None]]:
+    """(start, logits, z) of each batch of `order`, in fp32 on the device; what becomes of them is the caller's."""
+    sub.eval()
+    batch_size = batch_size or inputs.roomy_batch()
     done = 0
     catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
-    with catching as caught, autocast(precision, inputs.device):
+    with catching as caught:
         for x, chunk in inputs.batches(_whole_batches(order, batch_size, inputs), batch_size):
-            out = class_logits(call(sub, x)).float()
-            check_rows(out, caught[0] if features else None, len(chunk))
+            with autocast(precision, inputs.device):
+                out = class_logits(call(sub, x)).float()
+            z = caught[0].float() if features else None
+            check_rows(out, z, len(chunk))
             rows = min(len(chunk), len(order) - done)
-            logits.append(out[:rows] if into is None else out[:0])
-            if features:
-                if z is None:
-                    z = storage(len(order), caught[0].shape[1], caught[0].device, budget)
-                z[done : done + rows] = caught[0][:rows].float()
+            yield done, out[:rows], None if z is None else z[:rows]
             done += rows
             if progress is not None:
                 progress(label, done, len(order))
-    return Inferred(logits=torch.cat(logits).cpu(), z=z)
 
 
 def _whole_batches(order: Tensor, size: int, inputs: Inputs) -> Tensor:
@@ -83,11 +101,3 @@ def check_rows(logits: Tensor, z: Tensor | None, samples: int) -> None:
                 f"the model's {what} have {len(tensor)} rows for {samples} samples; the first dimension should be the"
                 " batch (mind squeeze() and sequence-first layers)"
             )
-
-
-def storage(samples: int, width: int, device: torch.device, budget: int) -> Tensor:
-    """Zeros [samples, width] on `device`, or in a file without a name that is mapped to memory, beyond `budget`."""
-    if samples * width * 4 <= budget:
-        return torch.zeros(samples, width, device=device)
-    with tempfile.TemporaryFile(prefix="bise-features-") as file:  # the mapping outlives the name and the handle
-        return torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=(samples, width)))

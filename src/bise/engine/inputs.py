@@ -10,8 +10,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bise.data.contract import input_of, stored, tensors_of
+from bise.engine.storage import Store
 from bise.errors import BadInput
 from bise.models.outputs import tensors_in, to_device
+
+CHECKED_AT_ONCE = 4096
+"""Samples whose numbers are looked over in one go, so that the flags don't take the memory of the data."""
 
 
 class Inputs:
@@ -19,7 +23,7 @@ class Inputs:
 
     A `TensorDataset` (or a `Labelled` one over it) is deterministic, so it moves to the device whole where it
     takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch. A `Labelled`
-    set's transform is done on the device, batch by batch, in either case.
+    set's transform is done on the device, batch by batch, in either case. The rows of a `Store` serve as inputs too.
     """
 
     channels_last = False
@@ -30,14 +34,19 @@ class Inputs:
         # "cuda" is the current one, and tensors there say which that is
         self.device = torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
         self.workers = workers
+        self.rounds = 0
         self.dataset, self.transform = stored(dataset)
         tensors = tensors_of(self.dataset)
-        self.x: Tensor | None = None
+        self.store = dataset if isinstance(dataset, Store) else None
+        self.x: Tensor | None = None if self.store is None else self.store.rows
+        self.copied = 0
+        """Bytes on the device that the data set itself doesn't hold."""
         if tensors is not None:
             if not checked:
-                _check_finite(tensors[0], torch.arange(len(tensors[0])))
-            fits = tensors[0].numel() * tensors[0].element_size() <= budget
-            self.x = tensors[0].to(device) if fits else tensors[0]
+                _check_finite(tensors[0])
+            size = tensors[0].numel() * tensors[0].element_size()
+            self.x = tensors[0].to(device) if size <= budget else tensors[0]
+            self.copied = size if self.x is not tensors[0] else 0
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -81,18 +90,24 @@ class Inputs:
         if self.x is not None:
             order = torch.cat(chunks).to(self.x.device)  # at once: each copy to a GPU would wait for it
             for index, there in zip(chunks, order.split([len(chunk) for chunk in chunks]), strict=True):
-                yield self.x[there].to(self.device, non_blocking=True), index
+                x = self.x[there] if self.store is None else self.store.take(there)
+                yield x.to(self.device, non_blocking=True), index
             return
         loader = DataLoader(
             _XOnly(self.dataset),
-            batch_sampler=[chunk.tolist() for chunk in chunks],
+            batch_sampler=_Lists(chunks),
             num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # else it would draw from the caller's random numbers
+            generator=self._seeds(),
         )
         for x, index in zip(_named(loader), chunks, strict=True):
             _check_finite(x, index)
             yield to_device(x, self.device), index
+
+    def _seeds(self) -> torch.Generator:
+        """Where the loader's workers get their seeds: others each time, and not drawn from the caller's numbers."""
+        self.rounds += 1
+        return torch.Generator().manual_seed((torch.initial_seed() + self.rounds) % 2**63)
 
     def _laid_out(self, x: Any) -> Any:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
@@ -132,6 +147,19 @@ def _named(loader: DataLoader[Any]) -> Iterator[Any]:
         raise BadInput(str(error).strip().splitlines()[-1].partition(": ")[2]) from error
 
 
+class _Lists:
+    """Indices as the lists that a loader asks for, each made when it is due: a Python int takes 40 bytes."""
+
+    def __init__(self, chunks: list[Tensor]) -> None:
+        self.chunks = chunks
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (chunk.tolist() for chunk in self.chunks)
+
+
 class _XOnly(Dataset[Any]):
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -143,11 +171,16 @@ class _XOnly(Dataset[Any]):
         return input_of(self.dataset[index])
 
 
-def _check_finite(x: Any, index: Tensor) -> None:
+def _check_finite(x: Any, index: Tensor | None = None) -> None:
+    """Refuse NaN and infinity in x, whose samples are `index`, or all in their order."""
     for value in x.values() if isinstance(x, Mapping) else (x,):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
-        if not value.isfinite().all():
-            bad = ~value.flatten(1).isfinite().all(1) if value.dim() > 1 else ~value.isfinite()
-            sample = int(index[int(bad.nonzero()[0, 0])])
-            raise BadInput(f"the input of sample {sample} holds NaN or infinity; repair it or leave it out")
+        start = 0
+        for part in value.split(CHECKED_AT_ONCE):
+            if not part.isfinite().all():
+                bad = ~part.flatten(1).isfinite().all(1) if part.dim() > 1 else ~part.isfinite()
+                place = start + int(bad.nonzero()[0, 0])
+                sample = place if index is None else int(index[place])
+                raise BadInput(f"the input of sample {sample} holds NaN or infinity; repair it or leave it out")
+            start += len(part)

@@ -33,8 +33,9 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
 @contextmanager
 def fast_convolutions(device: torch.device) -> Iterator[None]:
     """Let cuDNN try its algorithms on the shapes it meets; the caller's setting comes back afterwards."""
-    if device.type != "cuda":
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    try:
         yield
-        return
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=torch.backends.cudnn.allow_tf32):
-        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -96,6 +96,7 @@ def fit(
             everything[name].detach().copy_(tensor)
     for parameter in parameters:
         parameter.requires_grad_(False)
+        parameter.grad = None
     sub.eval()
     return history
 

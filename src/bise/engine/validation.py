@@ -9,7 +9,7 @@ import torch
 
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
-from bise.engine.inference import infer
+from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
 from bise.gates import Subnetwork
@@ -28,6 +28,7 @@ class Validation:
         device: torch.device,
         progress: Progress | None = None,
         precision: str = "fp32",
+        budget: int = 8 << 30,
     ) -> None:
         cells = labels(val, progress=progress)
         train.check_covers(cells)
@@ -35,8 +36,11 @@ class Validation:
         self.cells = cells.realigned(train.aligned_bias)
         if not cells.known.any():
             raise BadInput("no sample of val has all its bias labels, so it can't select by group; label some")
-        self.inputs = Inputs(val, device)
+        self.inputs = Inputs(val, device, budget=budget)
         self.precision = precision
+        self.y = cells.y.to(self.inputs.device)
+        self.cell = torch.where(cells.known, cells.index, len(cells.counts)).to(self.inputs.device)
+        """[N]: the cell of each sample; one past the last where its bias is not known."""
         names = self.cells.alignment_names() if cells.groups == "alignment" else self.cells.names()
         order = list(dict.fromkeys(names.values()))
         self.group_of = torch.tensor([order.index(name) for name in names.values()])
@@ -49,15 +53,19 @@ class Validation:
         return other
 
     def __call__(self, sub: Subnetwork, progress: Progress | None = None) -> dict[str, float]:
-        found = infer(sub, self.inputs, progress=progress, label="validating", precision=self.precision)
-        correct = (found.logits.argmax(1) == self.cells.y).double()
-        counts, known = self.cells.counts, self.cells.known
-        hits = torch.bincount(self.cells.index[known], weights=correct[known], minlength=len(counts))
-        cells = (hits / counts)[counts > 0]
+        counts = self.cells.counts
+        hits = torch.zeros(len(counts) + 1, dtype=torch.float64, device=self.inputs.device)
+        order = torch.arange(len(self.cells))
+        run = passes(sub, self.inputs, order, precision=self.precision, progress=progress, label="validating")
+        for start, logits, _ in run:  # no logits are kept, and a GPU isn't waited for
+            rows = slice(start, start + len(logits))
+            hits.index_add_(0, self.cell[rows], (logits.argmax(1) == self.y[rows]).double())
+        hits = hits.cpu()
+        cells = (hits[:-1] / counts)[counts > 0]
         sizes = torch.bincount(self.group_of).double()
         groups = torch.bincount(self.group_of, weights=cells) / sizes
         return {
-            "accuracy": float(correct.mean()),
+            "accuracy": float(hits.sum() / len(self.cells)),
             "unbiased": float(groups.mean()),
             "worst_group": float(groups.min()),
         }
