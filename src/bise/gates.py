@@ -60,23 +60,23 @@ class Gate(nn.Module):
 
     scores: Tensor
     mask: Tensor
+    constants: Tensor
 
     def __init__(self, site: Site, scores: Tensor, mask: Tensor) -> None:
         super().__init__()
         self.site = site
         self.register_buffer("scores", scores)
         self.register_buffer("mask", mask)
+        constants = torch.stack([torch.zeros(site.units), torch.ones(site.units)]).to(scores.device)
+        self.register_buffer("constants", constants, persistent=False)
         self.live: Tensor | None = None
-        self.constants: Tensor | None = None
 
     def forward(self, h: Tensor) -> Tensor:
         """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
         value = self.mask if self.live is None else self.live
         pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
-        if pictures and h.is_contiguous(memory_format=torch.channels_last):
-            if self.constants is None:
-                self.constants = torch.tensor([[0.0], [1.0]], device=h.device).expand(2, self.site.units).contiguous()
-            return _ScaledChannels.apply(h, value.float(), self.constants)  # type: ignore[no-untyped-call]
+        if pictures and h.dtype != torch.float64 and h.is_contiguous(memory_format=torch.channels_last):
+            return _ScaledChannels.apply(h, value.float(), self.constants.float())  # type: ignore[no-untyped-call]
         value = value.to(h.dtype)
         if self.site.spread > 1:
             value = value.repeat_interleave(self.site.spread)
