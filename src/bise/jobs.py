@@ -12,9 +12,9 @@ from torch import nn
 
 from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
+from bise.data.arguments import SPLITS
 from bise.data.check import Check, check
 from bise.data.contract import Progress, labels
-from bise.data.numbering import SPLITS
 from bise.data.pictures import Pictures, check_pictures
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs

@@ -145,7 +145,7 @@ def test_mosaics(tmp_path):
     with pytest.raises(BadInput, match="y_test"):
         source.labels()
     Image.fromarray(mosaic[:640]).save(folder / "images_test.webp", lossless=True)
-    with pytest.raises(BadInput, match="images_test.webp has shape"):
+    with pytest.raises(BadInput, match="images_test.webp is 64 × 640 pixels"):
         source.images()
 
 

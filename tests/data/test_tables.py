@@ -41,8 +41,8 @@ def write(tmp_path, content, name="a.csv"):
 def test_labels_splits_and_features_by_hand(people):
     whole = read_table(people, target="rich", bias="sex", split_column="part")
     train, val, test = (whole.split(name) for name in ("train", "val", "test"))
-    assert whole.class_names == ("no", "yes")
-    assert whole.bias_names == (("F", "M"),)
+    assert whole.names.classes == ("no", "yes")
+    assert whole.names.bias_classes == (("F", "M"),)
     assert (train.y.tolist(), train.b.tolist()) == ([0, 1, 0], [0, 1, 0])
     assert (val.y.tolist(), val.b.tolist()) == ([1], [-1])
     assert train.class_names == test.class_names
@@ -97,7 +97,7 @@ def test_labels_are_numbered_by_sorted_value(values, numbers, names):
 def test_separators_line_ends_and_byte_order_marks(tmp_path, separator, end, start):
     lines = ["y,b,note", 'no,1,"two', 'lines"', "yes,2,plain", "", "no,2,ü"]
     path = write(tmp_path, start + end.join(lines).replace(",", separator) + end)
-    data = read_table(path, target="y", bias="b", features=["note"])
+    data = table(path, target="y", bias="b", features=["note"])
     assert data.y.tolist() == [0, 1, 0]
     assert data.b.flatten().tolist() == [0, 1, 1]
     assert data.feature_names[1:] == (f"note=two{end}lines", "note=ü")
@@ -112,7 +112,7 @@ def test_parquet_reads_like_csv(people, tmp_path):
     assert torch.equal(ours.b, theirs.b)
     assert torch.equal(ours.split("train").tensors[0], theirs.split("train").tensors[0])
     flags = read_table(tmp_path / "people.parquet", target="flag", features=["age"])
-    assert (flags.y.tolist(), flags.class_names) == ([1, 0, 1, 0, 1], ("False", "True"))
+    assert (flags.y.tolist(), flags.names.classes) == ([1, 0, 1, 0, 1], ("False", "True"))
 
 
 BROKEN = {

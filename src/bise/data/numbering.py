@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bise.data.arguments import SPLITS, check_choice
 from bise.errors import BadInput
 
-SPLITS = ("train", "val", "test")
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
     **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
@@ -93,6 +93,5 @@ def held_out(rows: int, holdout: tuple[float, float] | None, seed: int) -> Tenso
 
 
 def split_number(name: str) -> int:
-    if name not in SPLITS:
-        raise BadInput(f'split={name!r} is unknown; use "train", "val" or "test"')
+    check_choice("split", name, SPLITS)
     return SPLITS.index(name)

@@ -25,9 +25,12 @@ Pillow's own limit, which other code of the same process may have lifted.
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
 
 
-def read_picture(source: str | Path | bytes, *, size: tuple[int, int], channels: int = 3, name: str = "") -> Tensor:
+def read_picture(
+    source: str | Path | bytes, *, size: tuple[int, int] | None = None, channels: int = 3, name: str = ""
+) -> Tensor:
     """A picture file, or its content, as uint8 [channels, height, width], resized to `size` = (height, width).
 
+    Without `size`, as large as it is.
     Turned as its EXIF orientation says. Transparency is dropped, as torchvision's loader does; 16 bits are
     scaled to 8; of an animation the first frame is taken, with a warning.
     """
@@ -39,10 +42,15 @@ def read_picture(source: str | Path | bytes, *, size: tuple[int, int], channels:
 
 
 class Pictures(Dataset[Tensor]):
-    """Pictures as uint8 [channels, height, width], read when they are asked for; `source` says from where."""
+    """Pictures as uint8 [channels, height, width], read when they are asked for; `source` says from where.
 
-    def __init__(self, *, size: tuple[int, int] | int, channels: int = 3) -> None:
-        self.size = picture_size(size)
+    With `crop`, the square of so many pixels in the middle is taken before it is resized.
+    """
+
+    def __init__(self, *, size: tuple[int, int] | int, channels: int = 3, crop: int | None = None) -> None:
+        self.size, self.crop = picture_size(size), crop
+        if crop is not None and crop < 1:
+            raise BadInput(f"crop={crop} is no side of a square; give at least 1")
         if channels not in (1, 3):
             raise BadInput(f"channels={channels} is no kind of picture; give 3 for colour or 1 for grey")
         self.channels = channels
@@ -57,7 +65,7 @@ class Pictures(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         source, name = self.source(index)
-        tensor, animated = _read(source, self.size, self.channels, name)
+        tensor, animated = _read(source, self.size, self.channels, name, self.crop)
         if animated and not self._told:
             self._told = True  # once is enough for a folder of animations
             warnings.warn(f"{name} is animated; of animations the first frame is taken", BiseWarning, stacklevel=2)
@@ -77,9 +85,10 @@ class PictureFiles(Pictures):
         *,
         size: tuple[int, int] | int,
         channels: int = 3,
+        crop: int | None = None,
         root: str | Path | None = None,
     ) -> None:
-        super().__init__(size=size, channels=channels)
+        super().__init__(size=size, channels=channels, crop=crop)
         self.paths = paths if isinstance(paths, Strings) else Strings(str(path) for path in paths)
         self.root = None if root is None else Path(root)
 
@@ -135,7 +144,9 @@ def _unreadable(name: str, reason: str) -> _Unreadable:
     return error
 
 
-def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name: str) -> tuple[Tensor, bool]:
+def _read(
+    source: str | Path | bytes, size: tuple[int, int] | None, channels: int, name: str, crop: int | None = None
+) -> tuple[Tensor, bool]:
     """The picture as bytes, and whether it is animated."""
     image_module, operations = _pillow()
     if not isinstance(source, bytes):
@@ -163,7 +174,11 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
                 animated = bool(getattr(image, "is_animated", False))
                 image.load()
                 picture = _eight_bits(operations.exif_transpose(image), channels, name)
-                picture = picture.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
+                if crop is not None:
+                    left, top = round((picture.width - crop) / 2), round((picture.height - crop) / 2)
+                    picture = picture.crop((left, top, left + crop, top + crop))
+                if size is not None:
+                    picture = picture.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
                 pixels = torch.from_numpy(np.array(picture, dtype=np.uint8))
     except _Unreadable:
         raise
