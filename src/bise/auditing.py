@@ -133,19 +133,21 @@ def audit(
     bottleneck: str | None = None,
     probe: bool = True,
     seed: int = 0,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Audit a model or a subnetwork on `data`, which yields (x, y, b); the model is not changed.
 
     On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
     {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
-    is used, or else what is most over-represented in `data`.
+    is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
+    None is up to four for picture files.
     """
     cells = labels(data, aligned=None if isinstance(aligned, Cells) else aligned, progress=progress)
     if isinstance(aligned, Cells):
         aligned.check_covers(cells, "data")
         cells = cells.realigned(aligned.aligned_bias)
-    inputs = Inputs(data, device_of(model))
+    inputs = Inputs(data, device_of(model), workers=workers)
     sub, found, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
     seen = infer(sub, inputs, features=found, progress=progress, label="auditing")
     check_classes(seen.logits, cells)

@@ -38,6 +38,10 @@ DataOption = Annotated[
 FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
+]
 
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
@@ -87,7 +91,7 @@ def train(
     select: Annotated[str | None, typer.Option(help="For the steps after: best on val, or last.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that read pictures and texts ahead.")] = 0,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a vanilla model by a recipe of the paper, and audit it; go on with bise extract --from."""
@@ -134,6 +138,7 @@ def audit(
     device: DeviceOption = "cpu",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
     run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
@@ -148,7 +153,7 @@ def audit(
         train = split_of(load, "train")
         with bise.Bars() as bars:
             aligned = None if train is None else bise.data.labels(train, progress=bars)
-            found = bise.audit(subject, _split(load, split), aligned=aligned, progress=bars)
+            found = bise.audit(subject, _split(load, split), aligned=aligned, workers=workers, progress=bars)
         print(json.dumps(finite(found.as_dict()), indent=2) if as_json else found)
 
 
@@ -172,6 +177,7 @@ def extract(
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
@@ -196,6 +202,7 @@ def extract(
                 bottleneck=bottleneck,
                 sites=sites or None,
                 source=source,
+                workers=workers,
                 progress=bars,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
@@ -212,6 +219,7 @@ def finetune(
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
     device: DeviceOption = "cpu",
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
@@ -226,7 +234,8 @@ def finetune(
         changes |= {key: value for key, value in named.items() if value is not None}
         model, splits = source_of(run)
         with Bars() as bars:
-            summary = finetune_job(model.to(device_named(device)), splits, run, changes=changes, progress=bars)
+            tuned = model.to(device_named(device))
+            summary = finetune_job(tuned, splits, run, changes=changes, workers=workers, progress=bars)
         _show(summary, "Accuracy on the test split, %", run, as_json)
 
 

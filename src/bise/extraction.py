@@ -45,6 +45,7 @@ def extract(
     config: ExtractConfig | None = None,
     sites: Sequence[str] | str | None = None,
     bottleneck: str | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
     log: Log | None = None,
 ) -> Subnetwork:
@@ -52,7 +53,8 @@ def extract(
 
     `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays
     at hand as `.last`; without it the last mask is returned. `progress(label, done, total)` and `log(row)` are
-    told how it goes. What was done is in the result's `.record`.
+    told how it goes. `workers` processes read data that are not in memory; None is up to four for picture files.
+    What was done is in the result's `.record`.
     """
     config = config or ExtractConfig()
     if torch.is_inference_mode_enabled():
@@ -61,9 +63,9 @@ def extract(
     cells = labels(train, progress=progress)
     cells.check_trainable()
     precision = resolved(config.precision, model)
-    validation = None if val is None else Validation(val, cells, device_of(model), progress, precision)
+    inputs = Inputs(train, device_of(model), workers=workers)
+    validation = None if val is None else Validation(val, cells, inputs, progress, precision)
     before = fingerprint(model)
-    inputs = Inputs(train, device_of(model))
     example = inputs.example()
     placement = place(model, example, patterns=sites)
     updated = frozenset() if config.bn == "frozen" else _batch_norm_tensors(model, config.bn)

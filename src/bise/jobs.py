@@ -41,6 +41,7 @@ def extract_job(
     bottleneck: str | None,
     sites: Sequence[str] | None,
     source: dict[str, Any],
+    workers: int | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Extract on the train split, select on val, audit on test before and after; returns the summary."""
@@ -65,7 +66,8 @@ def extract_job(
     )
     summary: dict[str, Any] = {}
     if test is not None:
-        summary["vanilla"] = audit(model, test, aligned=cells, bottleneck=bottleneck, progress=progress).as_dict()
+        before = audit(model, test, aligned=cells, bottleneck=bottleneck, workers=workers, progress=progress)
+        summary["vanilla"] = before.as_dict()
     sub = extract(
         model,
         train,
@@ -73,12 +75,14 @@ def extract_job(
         config=config,
         sites=sites,
         bottleneck=bottleneck,
+        workers=workers,
         progress=progress,
         log=run.log("extract"),
     )
     sub.save(run.folder / "subnetwork")
     if test is not None:
-        summary["subnetwork"] = audit(sub, test, aligned=cells, progress=progress).as_dict() | _units(sub)
+        after = audit(sub, test, aligned=cells, workers=workers, progress=progress)
+        summary["subnetwork"] = after.as_dict() | _units(sub)
     summary |= {
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
@@ -92,7 +96,13 @@ def extract_job(
 
 
 def finetune_job(
-    model: nn.Module, splits: Splits, folder: Path, *, changes: dict[str, Any], progress: Progress
+    model: nn.Module,
+    splits: Splits,
+    folder: Path,
+    *,
+    changes: dict[str, Any],
+    workers: int | None = None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
     config = TrainConfig.finetuning(**changes)
@@ -102,12 +112,12 @@ def finetune_job(
     cells = labels(train, progress=progress)
     for name, start in (("finetuned", sub), ("dense_finetuned", model)):
         log = append_log(folder / "metrics.jsonl", name)
-        tuned = finetune(start, train, val=val, config=config, progress=progress, log=log)
+        tuned = finetune(start, train, val=val, config=config, workers=workers, progress=progress, log=log)
         tuned.bottleneck = sub.bottleneck
         tuned.save(folder / name)
         if test is not None:
-            summary[name] = audit(tuned, test, aligned=cells, progress=progress).as_dict()
-            summary[name] |= _units(tuned) if tuned.sites else {}
+            found = audit(tuned, test, aligned=cells, workers=workers, progress=progress)
+            summary[name] = found.as_dict() | (_units(tuned) if tuned.sites else {})
     summary["finetune"] = asdict(config)
     write_json(folder / "summary.json", summary)
     return summary

@@ -32,7 +32,7 @@ def train_job(
     root: Path | None = None,
     select: str | None = None,
     limit: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
@@ -81,7 +81,7 @@ def train_job(
     fit(vanilla, inputs, cells, chosen.train, progress=progress, log=run.log("train"), label="training vanilla")
     trained = vanilla.bare()
     write_tensors(run.folder / "model.safetensors", trained.state_dict())
-    found = audit(trained, test, aligned=cells, progress=progress)
+    found = audit(trained, test, aligned=cells, workers=workers, progress=progress)
     summary = {
         "vanilla": found.as_dict(),
         "metric": chosen.metric,

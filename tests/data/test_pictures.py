@@ -159,7 +159,7 @@ def test_files_stream_as_bytes_and_the_transform_is_done_in_batches(folder, work
 def test_a_broken_file_in_a_worker_is_still_named(folder):
     data = Labelled(PictureFiles(["rgb.png", "empty.jpg"], size=4, root=folder), y=[0, 1], b=[0, 1])
     with pytest.raises(BadInput, match=r"^[^\n]*empty.jpg can't be read as a picture [^\n]*$"):
-        next(Inputs(data, torch.device("cpu"), workers=1).batches(torch.arange(2), 2))
+        next(Inputs(data, torch.device("cpu"), workers=1).batches(torch.arange(2), 1))
 
 
 def test_without_pillow_the_extra_is_named(folder, monkeypatch):

@@ -54,7 +54,7 @@ class Pictures(Dataset[Tensor]):
         if channels not in (1, 3):
             raise BadInput(f"channels={channels} is no kind of picture; give 3 for colour or 1 for grey")
         self.channels = channels
-        self._told = False
+        self._told = torch.zeros(1, dtype=torch.bool).share_memory_()  # with the processes that read ahead
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -67,7 +67,7 @@ class Pictures(Dataset[Tensor]):
         source, name = self.source(index)
         tensor, animated = _read(source, self.size, self.channels, name, self.crop)
         if animated and not self._told:
-            self._told = True  # once is enough for a folder of animations
+            self._told.fill_(True)  # once is enough for a folder of animations
             warnings.warn(f"{name} is animated; of animations the first frame is taken", BiseWarning, stacklevel=2)
         return tensor
 
@@ -139,7 +139,8 @@ class _Unreadable(BadInput):
 
 
 def _unreadable(name: str, reason: str) -> _Unreadable:
-    error = _Unreadable(f"{name} can't be read as a picture ({reason}); replace it or leave it out")
+    shown = name if name.isprintable() else ascii(name)  # line ends, or bytes that are no text
+    error = _Unreadable(f"{shown} can't be read as a picture ({reason}); replace it or leave it out")
     error.reason = reason
     return error
 

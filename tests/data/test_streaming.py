@@ -1,0 +1,121 @@
+"""Pictures held in memory and pictures read ahead by processes: the same batches, and no process left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Subset, TensorDataset
+
+from bise import BadInput
+from bise.data import Labelled, PictureFiles, Transform
+from bise.engine import inputs as module
+from bise.engine.inputs import Inputs, automatic_workers
+
+CPU = torch.device("cpu")
+AUGMENTED = Transform(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), crop=2, flip=True)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    random = np.random.default_rng(0)
+    paths = [folder / f"{i:02}.png" for i in range(23)]
+    for path in paths:
+        Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    return PictureFiles(paths, size=8)
+
+
+def labelled(dataset):
+    y = torch.arange(len(dataset)) % 2
+    return Labelled(dataset, y=y, b=1 - y, transform=AUGMENTED)
+
+
+def drawn(data, **how):
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(3))
+    made = Inputs(data, CPU, **how)
+    generator = torch.Generator().manual_seed(5)
+    return [(x, index) for _ in range(2) for x, index in made.batches(order, 5, generator)]
+
+
+def test_the_same_batches_from_memory_and_from_files_by_any_number_of_workers(files):
+    resident = labelled(TensorDataset(torch.stack([files[i] for i in range(len(files))])))
+    expected = drawn(resident)
+    assert len(expected) == 10
+    assert not torch.equal(expected[0][0], expected[5][0])  # each epoch augments anew
+    others = [drawn(resident, budget=0), *(drawn(labelled(files), workers=workers) for workers in (0, 1, 2))]
+    for other in others:
+        for (x, index), (found, same) in zip(expected, other, strict=True):
+            assert torch.equal(index, same)
+            assert torch.equal(x, found)
+    assert multiprocessing.active_children() == []
+
+
+def test_workers_end_with_the_batches_that_nobody_takes(files):
+    batches = Inputs(labelled(files), CPU, workers=2).batches(torch.arange(20), 4)
+    next(batches)
+    assert len(multiprocessing.active_children()) == 2
+    batches.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_bad_input_in_a_worker_is_one_sentence_and_ends_it(files, tmp_path):
+    odd = tmp_path / "two\nlines: here.png"
+    odd.write_bytes(b"no picture")
+    data = PictureFiles([*files.paths, odd], size=8)
+    with pytest.raises(
+        BadInput, match=r"^'[^\n]*two\\nlines: here.png' can't be read as a picture [^\n]*leave it out$"
+    ):
+        list(Inputs(labelled(data), CPU, workers=2).batches(torch.arange(len(data)), 5))
+    assert multiprocessing.active_children() == []
+
+
+class Growing(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return torch.zeros(index + 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_inputs_of_different_shapes_are_refused(workers):
+    data = Labelled(Growing(), y=[0, 1] * 3, b=[0, 1] * 3)
+    with pytest.raises(BadInput, match="the inputs of a batch don't stack .*give tensors of one shape"):
+        list(Inputs(data, CPU, workers=workers).batches(torch.arange(6), 3))
+
+
+def test_animations_are_told_of_once(tmp_path, capfd):
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    paths = [tmp_path / f"{i}.gif" for i in range(8)]
+    for path in paths:
+        frames[0].save(path, save_all=True, append_images=frames[1:])
+    made = Inputs(labelled(PictureFiles(paths, size=4)), CPU, workers=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_: os.write(2, str(message).encode())
+        for _ in range(3):
+            list(made.batches(torch.arange(8), 2))
+    assert capfd.readouterr().err.count("is animated") == 1
+
+
+def test_how_many_workers_there_are_by_themselves(files, monkeypatch):
+    for cores, expected in ((1, 0), (2, 1), (3, 2), (64, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)), raising=False)
+        assert automatic_workers(files) == automatic_workers(Subset(files, [0])) == expected
+        assert automatic_workers(Growing()) == 0  # one's own data set may not bear it
+    chunks = list(torch.arange(23).split(5))
+    assert Inputs(labelled(files), CPU)._workers(chunks) == 0  # too few to be worth it
+    monkeypatch.setattr(module, "FEW", 20)
+    assert Inputs(labelled(files), CPU)._workers(chunks) == 4
+    assert Inputs(labelled(files), CPU, workers=7)._workers(chunks) == 7
+    assert Inputs(labelled(files), CPU, workers=7)._workers(chunks[:1]) == 0
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: "spawn")
+    assert automatic_workers(files) == 0  # a script without a main guard would start itself
+    with pytest.raises(BadInput, match="workers=-1 is no number of processes"):
+        Inputs(labelled(files), CPU, workers=-1)
