@@ -100,8 +100,9 @@ def train(
 
         from bise.files import finite
         from bise.recipes import recipe
+        from bise.sources import rho_of
         from bise.terminal import Bars, audit_table
-        from bise.training_job import rho_of, train_job
+        from bise.training_job import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
         with Bars() as bars:
@@ -287,6 +288,26 @@ def data_check(
                 print(line)
         if not found.works:
             raise typer.Exit(1)
+
+
+@data_app.command("sheet", epilog="Example: bise data sheet biased-mnist --rho 0.9 --out sheet.png")
+@own_data
+def data_sheet(
+    source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
+    out: Annotated[Path, typer.Option(help="PNG file to write.")],
+    own: dict[str, Any],
+    split: Annotated[str, typer.Option(help="Which split to show.")] = "train",
+    per_group: Annotated[int, typer.Option(min=1, help="Pictures of each target and bias.")] = 2,
+    scale: Annotated[int | None, typer.Option(min=1, help="Times that each is enlarged; default by its size.")] = None,
+) -> None:
+    """A picture to look at: a few samples of every target (row) and bias (column)."""
+    with _guard():
+        from bise.jobs import sheet_job
+
+        if out.suffix.lower() != ".png":
+            raise typer.BadParameter(f"{out} should end in .png", param_hint="--out")
+        sheet_job(source, own, out, split=split, per_group=per_group, scale=scale)
+        print(out)
 
 
 @data_app.command("download", epilog="Example: bise data download mnist --data-root data")

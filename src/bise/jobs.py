@@ -14,8 +14,9 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.arguments import SPLITS
 from bise.data.check import Check, check
-from bise.data.contract import Progress, labels
+from bise.data.contract import Labelled, Progress, labels
 from bise.data.pictures import Pictures, check_pictures
+from bise.data.sheet import contact_sheet
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
@@ -29,6 +30,8 @@ from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
+SHEET_SIZE = "96"
+"""Pixels a side that pictures of any size have on a contact sheet."""
 
 
 def extract_job(
@@ -161,6 +164,19 @@ def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progre
         unreadable |= check_pictures(part, progress=progress)
     opened = sum(len(part) for part in pictures) if files else None
     return check(parts, unreadable=unreadable, opened=opened)
+
+
+def sheet_job(source: str, own: dict[str, Any], out: Path, *, split: str, per_group: int, scale: int | None) -> None:
+    """Draw a few pictures of every target and bias of one split."""
+    pictures = own.get("image") or Path(source).is_dir()
+    splits = splits_of(source, {**own, "size": own.get("size", SHEET_SIZE)} if pictures else own, option="source")
+    data = split_of(splits, split)
+    if data is None:
+        raise BadInput(f"{source} has no split {split!r}; choose another with --split")
+    if not isinstance(data, Labelled):
+        cells = labels(data, need_bias=False)
+        data = Labelled(data, y=cells.y, b=cells.b)
+    contact_sheet(data, out, per_group=per_group, scale=scale)
 
 
 def split_of(splits: Splits, name: str) -> Any:

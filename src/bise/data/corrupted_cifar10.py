@@ -15,7 +15,7 @@ from bise.data.contract import Deferred, Labelled
 from bise.data.corruptions import VERSION, corrupt
 from bise.data.naming import LabelNames
 from bise.data.transforms import Transform
-from bise.errors import BadInput
+from bise.errors import BadInput, NoSplit
 
 LISTS = {
     "dfa": (
@@ -96,7 +96,7 @@ def _check(split: str, rho: float, protocol: str, severity: int) -> None:
     check_choice("split", split, SPLITS)
     check_choice("protocol", protocol, (*LISTS, "archive"))
     if protocol.startswith("lff") and split == "val":
-        raise BadInput(f'protocol="{protocol}" trains on all pictures and has no val; use "dfa", which keeps a tenth')
+        raise NoSplit(f'protocol="{protocol}" trains on all pictures and has no val; use "dfa", which keeps a tenth')
     check_share(rho)
     if severity not in range(1, 6):
         raise BadInput(f"severity={severity} is unknown; use 1 to 5")
