@@ -175,6 +175,10 @@ def extract(
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps an epoch.")] = None,
     upsilon: Annotated[int | None, typer.Option(help="υ, epochs between annealings.")] = None,
+    augment: Annotated[
+        bool | None,
+        typer.Option(help="Crop and mirror pictures as in training; default as the preset and the recipe say."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
@@ -188,7 +192,15 @@ def extract(
         from bise.terminal import Bars
         from bise.training_job import recipe_of
 
-        named = {"gamma": gamma, "mi": mi, "bn": bn, "batch_size": batch_size, "steps": steps, "upsilon": upsilon}
+        named: dict[str, Any] = {
+            "gamma": gamma,
+            "mi": mi,
+            "bn": bn,
+            "batch_size": batch_size,
+            "steps": steps,
+            "upsilon": upsilon,
+        }
+        named |= {"augment": augment}
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device)
         if preset == "paper" and (chosen := recipe_of(source)) is not None:

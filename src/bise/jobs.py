@@ -12,6 +12,7 @@ from torch import nn
 
 from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
+from bise.data import names
 from bise.data.arguments import SPLITS
 from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
@@ -146,10 +147,10 @@ def shrink_job(
 def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:
     """The labels of every split of a data set, and, where `files` are to be opened, the pictures that can't be read."""
     no_pictures = BadInput("--files opens pictures, and there are none here; name their column with --image")
-    if files and not (own.get("image") or Path(source).is_dir()):
+    if files and not (own.get("image") or Path(source).is_dir() or source in names()):
         raise no_pictures
     # the size is of no matter here, but pictures can't be listed without one
-    how = {**own, "size": own.get("size", "1")} if files else own
+    how = {**own, "size": own.get("size", "1")} if files and source not in names() else own
     splits = splits_of(source, how, labels_only=not files, option="source")
     parts = {name: split_of(splits, name) for name in SPLITS}
     pictures = [

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Subset, TensorDataset
 
-from bise import BadInput
+import bise
+from bise import BadInput, ExtractConfig
 from bise.data import Labelled, PictureFiles, Transform
 from bise.engine import inputs as module
 from bise.engine.inputs import Inputs, automatic_workers
@@ -119,3 +120,35 @@ def test_how_many_workers_there_are_by_themselves(files, monkeypatch):
     assert automatic_workers(files) == 0  # a script without a main guard would start itself
     with pytest.raises(BadInput, match="workers=-1 is no number of processes"):
         Inputs(labelled(files), CPU, workers=-1)
+
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv2d(3, 6, 3)
+        self.fc = torch.nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.fc(self.body(x).relu().mean((2, 3)))  # one site
+
+
+def test_extraction_learns_the_same_from_memory_and_from_files(files):
+    torch.manual_seed(0)
+    model = Small()
+    y = torch.arange(len(files)) % 2
+    b = torch.where(torch.arange(len(files)) % 5 == 0, 1 - y, y)
+    quick = {"steps": 6, "batch_size": 8, "upsilon": 1, "tau_min": 0.4, "head_epochs": 1, "head_steps": 2}
+
+    def scores(dataset, workers=0, augment=True):
+        data = Labelled(dataset, y=y, b=b, transform=AUGMENTED)
+        config = ExtractConfig(**quick, augment=augment)
+        return bise.extract(model, data, val=data, config=config, workers=workers).last.scores.popitem()[1]
+
+    expected = scores(files)
+    resident = TensorDataset(torch.stack([files[i] for i in range(len(files))]))
+    assert torch.equal(scores(resident), expected)
+    assert torch.equal(scores(files, workers=2), expected)
+    plain = scores(files, augment=False)
+    assert not torch.equal(plain, expected)
+    assert torch.equal(scores(resident, augment=False), plain)
+    assert multiprocessing.active_children() == []
