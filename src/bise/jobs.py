@@ -196,7 +196,7 @@ def split_of(splits: Splits, name: str) -> Any:
 def _train(splits: Splits) -> Any:
     train = split_of(splits, "train")
     if train is None:
-        raise BadInput("--data has no split 'train'; the function must return one")
+        raise BadInput("--data has no split 'train', from which to learn; mark rows as train, or return a data set")
     return train
 
 

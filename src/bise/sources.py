@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
@@ -300,6 +301,8 @@ def _transform(own: dict[str, Any]) -> Any:
     for option, values in (("--mean", mean), ("--std", std)):
         if len(values) not in (1, 3):
             raise BadInput(f"{option} has {len(values)} numbers; give one, or one for each of 3 channels")
-    if min(std) <= 0:
+    if not all(0 < value < math.inf for value in std):
         raise BadInput(f"--std {own['std']} is not above 0")
+    if not all(map(math.isfinite, mean)):
+        raise BadInput(f"--mean {own['mean']} is not finite")
     return Transform(mean=mean, std=std)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,3 +168,19 @@ def test_without_pillow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(BadInput, match=r"Pillow is not installed; .*bise\[data\]"):
         read_picture(folder / "rgb.png", size=(4, 6))
+
+
+def test_names_that_cant_be_printed_or_opened(tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n.png")
+    Path(odd).write_bytes(b"no picture")
+    long = str(tmp_path / ("x" * 5000 + ".png"))
+    found = check_pictures([odd, long])
+    assert len(found) == 2
+    for name in found:
+        print(name)  # no surrogate that can't be encoded
+        assert name.isprintable()
+    with pytest.raises(BadInput, match=r"\\udcff\\n.png' can't be read as a picture"):
+        read_picture(odd)
+    assert "too long" in found[long]
+    with pytest.raises(BadInput, match="more than 89,478,485 pixels"):
+        PictureFiles([odd], size=100_000)

@@ -188,6 +188,8 @@ class Cells:
         if len(torch.unique(self.y)) < 2:
             only = f"{self.columns[0]}={self.label(0, int(self.y[0]))}"
             raise BadInput(f"{what} holds one class only ({only}); it needs at least two")
+        if not self.known.any():
+            raise BadInput(f"no sample of {what} has all its bias labels; label some, or let bise.pseudo_bias do it")
         for k, which in enumerate(self.columns[1:]):
             conflicting = self.conflicting[:, k]
             if not conflicting.any():
@@ -220,7 +222,7 @@ def _count(values: Tensor, given: int | None, what: str, argument: str, least: i
     if low < least:
         also = "" if least == 0 else ", or −1 where it is not known"
         raise BadInput(f"{what} holds the label {low}; labels are ints from 0{also}")
-    if high < 0:
+    if high < 0 and given is None:
         raise BadInput(f"{what} is −1, not known, for every sample; label some, or let bise.pseudo_bias do it")
     if given is None:
         return high + 1

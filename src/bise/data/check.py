@@ -152,6 +152,9 @@ def _trainable(cells: Cells, obstacles: list[str], notes: list[str]) -> None:
 def _covered(train: Any, other: Any, name: str, obstacles: list[str]) -> None:
     if not isinstance(train, Labelled) or not isinstance(other, Labelled):
         return
+    if _known(other) is None:
+        lost = "can't select a mask" if name == "val" else "has no groups to audit"
+        obstacles.append(f"no row of {name} has a bias label, so it {lost}: label some, or leave it out")
     lacking = sorted(set(other.y.tolist()) - set(train.y.tolist()))
     if lacking:
         shown = lacking[0] if train.names is None else train.names.classes[lacking[0]]

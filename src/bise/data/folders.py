@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from bise.data.columns import missing_column, read_columns, texts
+from bise.data.encoded import EncodedOf
 from bise.data.features import Encoder
 from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
-from bise.data.pictures import ENDINGS, Pictures
+from bise.data.pictures import ENDINGS
 from bise.data.strings import Strings
 from bise.data.tables import Numbered, PicturesOf, RowsOf, SentencesOf, Table, TableData, check_arguments, unread
 from bise.data.transforms import Transform
@@ -122,7 +123,8 @@ def read_hugging_face(
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
-        inputs = _EncodedPictures(_undecoded(whole, image, folder), image, size, channels, str(folder))
+        cells = _Cells(_undecoded(whole, image, folder), image)
+        inputs = EncodedOf(cells, size, channels, str(folder), Path())
     elif not labels_only and text is not None:
         inputs = SentencesOf(_column(whole, text, folder), tokenizer, length)
     elif not labels_only:
@@ -280,28 +282,9 @@ def _undecoded(whole: Any, name: str, folder: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class _EncodedPictures:
-    """Makes a data set of the pictures in an Image column, decoded by us, so that a broken one is named."""
-
+class _Cells:
     whole: Any
     column: str
-    size: tuple[int, int] | int
-    channels: int
-    folder: str
 
-    def __call__(self, rows: Tensor) -> _PictureColumn:
-        return _PictureColumn(self, rows)
-
-
-class _PictureColumn(Pictures):
-    def __init__(self, made_by: _EncodedPictures, rows: Tensor) -> None:
-        super().__init__(size=made_by.size, channels=made_by.channels)
-        self.made_by, self.rows = made_by, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def source(self, index: int) -> tuple[Path | bytes, str]:
-        row = int(self.rows[index])
-        cell: Mapping[str, Any] = self.made_by.whole[row][self.made_by.column] or {"bytes": b""}
-        return (Path(cell["path"]) if cell["bytes"] is None else cell["bytes"]), f"{self.made_by.folder}, row {row + 1}"
+    def __getitem__(self, row: int) -> Any:
+        return self.whole[row][self.column]

@@ -113,7 +113,7 @@ def check_pictures(files: Iterable[str | Path] | Pictures, *, progress: Progress
             if _read(source, (1, 1), 3, name)[1]:
                 animated.append(name)
         except _Unreadable as error:
-            unreadable[name] = error.reason
+            unreadable[_printable(name)] = error.reason
         if progress is not None and (i % 100 == 99 or i + 1 == total):
             progress("opening pictures", i + 1, total)
     if animated:
@@ -131,6 +131,8 @@ def picture_size(size: tuple[int, int] | Sequence[int] | int) -> tuple[int, int]
     both = (size, size) if isinstance(size, int) else tuple(int(side) for side in size)
     if len(both) != 2 or min(both) < 1:
         raise BadInput(f"size={size} is no size of pictures; give (height, width), or one number for a square")
+    if both[0] * both[1] > MOST_PIXELS:
+        raise BadInput(f"size={size} is more than {MOST_PIXELS:,} pixels; give a smaller one")
     return both
 
 
@@ -138,9 +140,13 @@ class _Unreadable(BadInput):
     reason = ""
 
 
+def _printable(name: str) -> str:
+    """A file's name on one line; it may hold line ends, or bytes that are no text."""
+    return name if name.isprintable() else ascii(name)
+
+
 def _unreadable(name: str, reason: str) -> _Unreadable:
-    shown = name if name.isprintable() else ascii(name)  # line ends, or bytes that are no text
-    error = _Unreadable(f"{shown} can't be read as a picture ({reason}); replace it or leave it out")
+    error = _Unreadable(f"{_printable(name)} can't be read as a picture ({reason}); replace it or leave it out")
     error.reason = reason
     return error
 
@@ -152,9 +158,9 @@ def _read(
     image_module, operations = _pillow()
     if not isinstance(source, bytes):
         path = Path(source)
-        if not path.is_file():  # a pipe would wait for ever
-            raise _unreadable(name, "it is a folder" if path.is_dir() else "it does not exist")
         try:
+            if not path.is_file():  # a pipe would wait for ever
+                raise _unreadable(name, "it is a folder" if path.is_dir() else "it does not exist")
             if path.stat().st_size == 0:
                 raise _unreadable(name, "it is empty")
         except OSError as error:

@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from bise.data.columns import Columns, missing_column, read_columns
 from bise.data.contract import Labelled
+from bise.data.encoded import EncodedOf, parquet_pictures
 from bise.data.features import Encoder, Texts
 from bise.data.naming import LabelNames
 from bise.data.numbering import check_targets, held_out, number_labels, split_number, split_numbers
@@ -138,7 +139,8 @@ def read_table(
 ) -> Table:
     """A csv or parquet file, one row a sample.
 
-    x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`), the
+    x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`; in
+    parquet also the files' bytes, which are held in memory), the
     `text` column (with `tokenizer` and `length`), or the `features` (left out: every column that has no other use).
     Rows belong to the split that `split_column` says; without one, `holdout=(val, test)` takes these shares by
     `seed`, and without both every row is train. `labels_only` leaves the inputs unread.
@@ -152,7 +154,8 @@ def read_table(
         raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
     used = [target, *biases, *([split_column] if split_column else [])]
     own = [image or text or ""] if image or text else list(features or ())
-    wanted = used if labels_only else None if not own else [*used, *own]
+    encoded = None if labels_only or image is None else parquet_pictures(path, image)
+    wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
     columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
     targets = _targets(path, columns, target)
     found = {name: _bias(path, columns, name) for name in biases}
@@ -162,10 +165,13 @@ def read_table(
     if labels_only:
         inputs = unread
     elif image is not None:
-        files = columns.values[image]
-        _check_filled(path, files, image)
         folder = path.parent if root is None else Path(root)
-        inputs = PicturesOf(files, folder, size if size is not None else 1, channels)
+        side = size if size is not None else 1
+        if encoded is not None:
+            inputs = EncodedOf(encoded, side, channels, str(path), folder)
+        else:
+            _check_filled(path, columns.values[image], image)
+            inputs = PicturesOf(columns.values[image], folder, side, channels)
         transform = transform or Transform()
     elif text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
