@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import signal
 import warnings
 
 import numpy as np
@@ -76,6 +78,41 @@ def test_bad_input_in_a_worker_is_one_sentence_and_ends_it(files, tmp_path):
     assert multiprocessing.active_children() == []
 
 
+class Deadly(torch.utils.data.Dataset):
+    how = None
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info() is not None and index == 30:
+            if self.how is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise self.how("my own")
+        return torch.zeros(3, 8, 8, dtype=torch.uint8)
+
+
+def said(how):
+    """The sentence, without what holds on to the processes: a traceback has their loader in its frames."""
+    data = Deadly()
+    data.how = how
+    try:
+        list(Inputs(labelled(data), CPU, workers=1).batches(torch.arange(40), 5))
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch tells of the death twice
+def test_a_worker_that_is_killed_ends_in_a_sentence():
+    kind, sentence = said(None)
+    assert kind is BadInput
+    assert sentence.startswith("a process that reads ahead was killed, perhaps for memory (")
+    for own in (RuntimeError, ConnectionError):  # is the data set's own, and stays so
+        assert said(own)[0] is own
+    gc.collect()
+    assert multiprocessing.active_children() == []
+
+
 class Growing(torch.utils.data.Dataset):
     def __len__(self):
         return 6
@@ -108,16 +145,22 @@ def test_animations_are_told_of_once(tmp_path, capfd):
 def test_how_many_workers_there_are_by_themselves(files, monkeypatch):
     for cores, expected in ((1, 0), (2, 1), (3, 2), (64, 4)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)), raising=False)
-        assert automatic_workers(files) == automatic_workers(Subset(files, [0])) == expected
-        assert automatic_workers(Growing()) == 0  # one's own data set may not bear it
+        assert automatic_workers(files, 5) == automatic_workers(Subset(files, [0]), 5) == expected
+        assert automatic_workers(Growing(), 5) == 0  # one's own data set may not bear it
     chunks = list(torch.arange(23).split(5))
     assert Inputs(labelled(files), CPU)._workers(chunks) == 0  # too few to be worth it
     monkeypatch.setattr(module, "FEW", 20)
     assert Inputs(labelled(files), CPU)._workers(chunks) == 4
     assert Inputs(labelled(files), CPU, workers=7)._workers(chunks) == 7
     assert Inputs(labelled(files), CPU, workers=7)._workers(chunks[:1]) == 0
+    each = 3 * 5 * 3 * 8 * 8  # three batches of five pictures
+    monkeypatch.setattr(module, "_shared_memory", lambda: 2 * each + 1)
+    assert automatic_workers(files, 5) == 2
+    monkeypatch.setattr(module, "_shared_memory", lambda: each - 1)
+    assert automatic_workers(files, 5) == 0
+    monkeypatch.undo()
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: "spawn")
-    assert automatic_workers(files) == 0  # a script without a main guard would start itself
+    assert automatic_workers(files, 5) == 0  # a script without a main guard would start itself
     with pytest.raises(BadInput, match="workers=-1 is no number of processes"):
         Inputs(labelled(files), CPU, workers=-1)
 

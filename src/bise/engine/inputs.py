@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,7 +110,7 @@ class Inputs:
             generator=self.seeds,  # else it would draw from the caller's random numbers
             collate_fn=_batched,
         )
-        for x, index in zip(loader, chunks, strict=True):
+        for x, index in zip(_living(loader), chunks, strict=True):
             if isinstance(x, _Refused):
                 raise BadInput(x.sentence)
             _check_finite(x, index)
@@ -121,7 +122,8 @@ class Inputs:
             return 0
         if self.workers is not None:
             return self.workers
-        return automatic_workers(self.dataset) if sum(len(chunk) for chunk in chunks) >= FEW else 0
+        many = sum(len(chunk) for chunk in chunks) >= FEW
+        return automatic_workers(self.dataset, max(len(chunk) for chunk in chunks)) if many else 0
 
     def _laid_out(self, x: Any) -> Any:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
@@ -151,8 +153,8 @@ class Inputs:
         return next(self.batches(torch.arange(min(count, len(self))), count))[0]
 
 
-def automatic_workers(dataset: Any) -> int:
-    """Processes for picture files, by the cores; none where a process can't be forked."""
+def automatic_workers(dataset: Any, batch: int) -> int:
+    """Processes to read picture files in such batches, by cores and shared memory; none where they can't be forked."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     # the first is the default; asking for it would settle it for the caller's program
@@ -160,7 +162,32 @@ def automatic_workers(dataset: Any) -> int:
     if not isinstance(dataset, Pictures) or method != "fork" or multiprocessing.current_process().daemon:
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_WORKERS, cores - 1)
+    # batches come through shared memory, of which a container may have little: two wait and one is made, in each
+    each = 3 * batch * dataset.channels * dataset.size[0] * dataset.size[1]
+    return min(MOST_WORKERS, cores - 1, _shared_memory() // each)
+
+
+def _shared_memory() -> int:
+    """Free bytes of it."""
+    try:
+        return shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return 0
+
+
+def _living(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The loader's batches; one of its processes may be killed, where memory runs out."""
+    try:
+        yield from loader
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        # what the data set itself raised comes as "Caught … in DataLoader worker"
+        died = str(error).startswith("DataLoader worker") if isinstance(error, RuntimeError) else loader.num_workers
+        if not died or str(error).startswith("Caught"):
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"a process that reads ahead was killed, perhaps for memory ({reason}); use fewer workers, or 0"
+        ) from error
 
 
 @dataclass(frozen=True)
