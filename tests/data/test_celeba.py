@@ -289,3 +289,18 @@ def test_any_bytes_are_refused_or_read(tmp_path, content, ending):
     path.write_bytes(content)
     for read in (read_partition, lambda p: read_attributes(p, ("Male",))):
         assert isinstance(read_or_refused(read, path), dict | None)
+
+
+def test_the_check_opens_its_pictures_and_names_its_labels(root, tmp_path):
+    def check(where):
+        return CliRunner().invoke(app, ["data", "check", "celeba", "--root", str(where), "--files"])
+
+    found = check(root)
+    assert found.exit_code == 0, found.output
+    assert "Blond_Hair \\ Male" in found.output
+    assert f"all {sum(sum(counts) for counts in COUNTS.values())} pictures can be read" in found.output
+    copy = write(tmp_path)
+    (copy / "celeba/img_align_celeba/000003.jpg").write_bytes(b"cut")
+    broken = check(copy)
+    assert broken.exit_code == 1
+    assert "000003.jpg" in broken.output

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from bise import BadInput
+from bise.cli import app
 from bise.data import labels, load
 from bise.data.cifar10 import cifar10
 from bise.data.contract import stored
@@ -309,3 +311,12 @@ def test_the_shared_archive(tmp_path):
     (tmp_path / "cifar10c/test/0/odd.png").touch()
     with pytest.raises(BadInput, match="carries no labels"):
         load("corrupted-cifar10", split="test", rho=0.98, protocol="archive", root=tmp_path)
+
+
+def test_a_list_without_val_is_checked_without_it(tmp_path):
+    write_batches(tmp_path)
+    how = ["data", "check", "corrupted-cifar10", "--root", str(tmp_path), "--protocol", "lff-1", "--rho", "0.5"]
+    result = CliRunner().invoke(app, how)
+    assert result.exit_code == 0, result.output
+    assert "there is no val split" in result.output
+    assert "glass_blur" in result.output
