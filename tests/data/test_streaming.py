@@ -103,7 +103,8 @@ def said(how):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch tells of the death twice
-def test_a_worker_that_is_killed_ends_in_a_sentence():
+def test_a_worker_that_is_killed_ends_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.3)  # seconds that torch waits for it
     kind, sentence = said(None)
     assert kind is BadInput
     assert sentence.startswith("a process that reads ahead was killed, perhaps for memory (")
