@@ -28,6 +28,7 @@ def _row(r: Recipe) -> str:
         "as found" if r.rho is None else ", ".join(f"{v:g}" for v in (r.rho if isinstance(r.rho, tuple) else (r.rho,)))
     )
     masks = f"SGD {e.lr:g} / {e.momentum:g} / {e.weight_decay:g}, batch {e.batch_size}, E = {e.head_epochs}"
+    masks += ", augmented" if e.augment else ""
     selected = "last" if r.select == "last" else f"best on val, {e.selection}"
     cells = [r.name, rho, f"{r.architecture}, {r.start}", _training(r.train), masks, _training(r.finetune)]
     return f"| {' | '.join([*cells, selected, r.metric])} |"

@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
-from bise.data import Labelled, labels
+from bise import BadInput
+from bise.data import Labelled, LabelNames, labels
 from conftest import toy, toy_model, trained
 
 
@@ -115,3 +116,20 @@ def test_it_prints_and_serialises():
     content = audit.as_dict()
     assert {"accuracy", "unbiased", "worst_group", "by_group", "aligned", "biases"} <= set(content)
     assert content["by_group"]["y=1 b=0"] == 0
+
+
+def test_labels_are_called_by_their_names():
+    names = LabelNames(target="income", biases=("sex",), classes=("<=50K", ">50K"), bias_classes=(("Female", "Male"),))
+    y, b = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([0, 1, 0, 1, 1])
+    data = Labelled(TensorDataset(torch.eye(5)), y=y, b=b, names=names)
+    found = bise.audit(nn.Linear(5, 2), data)
+    assert set(found.by_group) == {
+        "income=<=50K sex=Female",
+        "income=<=50K sex=Male",
+        "income=>50K sex=Female",
+        "income=>50K sex=Male",
+    }
+    assert found.biases[0].bias == "sex"
+    assert "sex: I(Ŷ;B)" in str(found)
+    with pytest.raises(BadInput, match="income has 2 names for 3 labels"):
+        bise.data.labels(Labelled(TensorDataset(torch.eye(5)), y=y, b=b, classes=3, names=names))

@@ -23,8 +23,8 @@ from bise.finetuning import owning
 from bise.models.pretrained import bert, resnet18
 from bise.models.small import MLP, SimpleConvNet
 from bise.recipes import RECIPES, architecture, recipe, splits, start
-from bise.sources import device_named
-from bise.training_job import finetune_settings, recipe_of, rho_of
+from bise.sources import device_named, rho_of
+from bise.training_job import finetune_settings, recipe_of
 from conftest import toy, toy_model
 
 # the supplement's "Architectures and training settings" and "Finetuning settings"

@@ -12,6 +12,7 @@ from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Labelled, labels
 from bise.data.cells import Cells
 from bise.data.sampling import sample_weights, strata
+from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
 from bise.objective import information, information_gradient, joint_table
 from conftest import toy, toy_model, trained
@@ -127,7 +128,8 @@ def test_an_audits_groups_are_those_of_the_known_rows(model, data, third):
 def test_validations_groups_are_those_of_the_known_rows(model, data, third):
     sub, train = bise.Subnetwork(model, ()), labels(data)
     whole, known, all_labels = (
-        Validation(val, train, torch.device("cpu"))(sub) for val in (hidden(data, third), chosen(data, ~third), data)
+        Validation(val, train, Inputs(val, torch.device("cpu")))(sub)
+        for val in (hidden(data, third), chosen(data, ~third), data)
     )
     assert whole["unbiased"] == known["unbiased"] != all_labels["unbiased"]
     assert whole["worst_group"] == known["worst_group"]
@@ -187,7 +189,7 @@ def test_two_biases_of_which_one_may_be_unknown():
 
 
 def test_no_label_at_all_is_refused(model, data):
-    with pytest.raises(BadInput, match="is −1, not known, for every sample"):
+    with pytest.raises(BadInput, match="has all its bias labels"):
         bise.extract(model, hidden(data, torch.ones(600, dtype=torch.bool)))
     with pytest.raises(BadInput, match="holds the label -2"):
         labels(Labelled(data.dataset, y=data.y, b=data.b - 2))

@@ -38,6 +38,8 @@ class Subset:
 class BiasAudit:
     """What concerns one bias. Information in nats; gaps are differences of rates, 0 the fairest."""
 
+    bias: str
+    """What it is called."""
     information_predicted: float
     """I(Ŷ; B): how much the predictions tell about the bias …"""
     information_actual: float
@@ -109,16 +111,15 @@ class Audit:
         ]
         if self.without_bias:
             lines.append(f"{self.without_bias} samples have no bias label and count in accuracy alone")
-        for k, bias in enumerate(self.biases):
-            which = "b" if len(self.biases) == 1 else f"b[{k}]"
+        for bias in self.biases:
             lines.append(
-                f"{which}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
+                f"{bias.bias}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
                 f" demographic parity {bias.demographic_parity_difference:.3f},"
                 f" equalised odds {bias.equalized_odds_difference:.3f}"
             )
             if bias.probe is not None:
                 lines.append(
-                    f"{which}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
+                    f"{bias.bias}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
                     f" (a constant answer: {100 * bias.probe.chance:.1f} %)"
                 )
         return "\n".join(lines)
@@ -132,19 +133,21 @@ def audit(
     bottleneck: str | None = None,
     probe: bool = True,
     seed: int = 0,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Audit a model or a subnetwork on `data`, which yields (x, y, b); the model is not changed.
 
     On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
     {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
-    is used, or else what is most over-represented in `data`.
+    is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
+    None is up to four for picture files.
     """
     cells = labels(data, aligned=None if isinstance(aligned, Cells) else aligned, progress=progress)
     if isinstance(aligned, Cells):
         aligned.check_covers(cells, "data")
         cells = cells.realigned(aligned.aligned_bias)
-    inputs = Inputs(data, device_of(model))
+    inputs = Inputs(data, device_of(model), workers=workers)
     sub, found, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
     seen = infer(sub, inputs, features=found, progress=progress, label="auditing")
     check_classes(seen.logits, cells)
@@ -209,6 +212,7 @@ def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed:
     b, y, predicted = cells.b[known, k], cells.y[known], predicted[known]
     readable = z is not None and len(torch.unique(b)) > 1
     return BiasAudit(
+        bias=cells.columns[k + 1],
         information_predicted=mutual_information(predicted, b),
         information_actual=mutual_information(y, b),
         demographic_parity_difference=demographic_parity_difference(y, predicted, b=b),

@@ -38,6 +38,10 @@ DataOption = Annotated[
 FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
+]
 
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
@@ -87,7 +91,7 @@ def train(
     select: Annotated[str | None, typer.Option(help="For the steps after: best on val, or last.")] = None,
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that read pictures and texts ahead.")] = 0,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a vanilla model by a recipe of the paper, and audit it; go on with bise extract --from."""
@@ -96,8 +100,9 @@ def train(
 
         from bise.files import finite
         from bise.recipes import recipe
+        from bise.sources import rho_of
         from bise.terminal import Bars, audit_table
-        from bise.training_job import rho_of, train_job
+        from bise.training_job import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
         with Bars() as bars:
@@ -134,6 +139,7 @@ def audit(
     device: DeviceOption = "cpu",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
     run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
@@ -148,7 +154,7 @@ def audit(
         train = split_of(load, "train")
         with bise.Bars() as bars:
             aligned = None if train is None else bise.data.labels(train, progress=bars)
-            found = bise.audit(subject, _split(load, split), aligned=aligned, progress=bars)
+            found = bise.audit(subject, _split(load, split), aligned=aligned, workers=workers, progress=bars)
         print(json.dumps(finite(found.as_dict()), indent=2) if as_json else found)
 
 
@@ -169,9 +175,14 @@ def extract(
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps an epoch.")] = None,
     upsilon: Annotated[int | None, typer.Option(help="υ, epochs between annealings.")] = None,
+    augment: Annotated[
+        bool | None,
+        typer.Option(help="Crop and mirror pictures as in training; default as the preset and the recipe say."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
@@ -181,7 +192,15 @@ def extract(
         from bise.terminal import Bars
         from bise.training_job import recipe_of
 
-        named = {"gamma": gamma, "mi": mi, "bn": bn, "batch_size": batch_size, "steps": steps, "upsilon": upsilon}
+        named: dict[str, Any] = {
+            "gamma": gamma,
+            "mi": mi,
+            "bn": bn,
+            "batch_size": batch_size,
+            "steps": steps,
+            "upsilon": upsilon,
+        }
+        named |= {"augment": augment}
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device)
         if preset == "paper" and (chosen := recipe_of(source)) is not None:
@@ -196,6 +215,7 @@ def extract(
                 bottleneck=bottleneck,
                 sites=sites or None,
                 source=source,
+                workers=workers,
                 progress=bars,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
@@ -212,6 +232,7 @@ def finetune(
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
     device: DeviceOption = "cpu",
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
@@ -226,7 +247,8 @@ def finetune(
         changes |= {key: value for key, value in named.items() if value is not None}
         model, splits = source_of(run)
         with Bars() as bars:
-            summary = finetune_job(model.to(device_named(device)), splits, run, changes=changes, progress=bars)
+            tuned = model.to(device_named(device))
+            summary = finetune_job(tuned, splits, run, changes=changes, workers=workers, progress=bars)
         _show(summary, "Accuracy on the test split, %", run, as_json)
 
 
@@ -278,6 +300,26 @@ def data_check(
                 print(line)
         if not found.works:
             raise typer.Exit(1)
+
+
+@data_app.command("sheet", epilog="Example: bise data sheet biased-mnist --rho 0.9 --out sheet.png")
+@own_data
+def data_sheet(
+    source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
+    out: Annotated[Path, typer.Option(help="PNG file to write.")],
+    own: dict[str, Any],
+    split: Annotated[str, typer.Option(help="Which split to show.")] = "train",
+    per_group: Annotated[int, typer.Option(min=1, help="Pictures of each target and bias.")] = 2,
+    scale: Annotated[int | None, typer.Option(min=1, help="Times that each is enlarged; default by its size.")] = None,
+) -> None:
+    """A picture to look at: a few samples of every target (row) and bias (column)."""
+    with _guard():
+        from bise.jobs import sheet_job
+
+        if out.suffix.lower() != ".png":
+            raise typer.BadParameter(f"{out} should end in .png", param_hint="--out")
+        sheet_job(source, own, out, split=split, per_group=per_group, scale=scale)
+        print(out)
 
 
 @data_app.command("download", epilog="Example: bise data download mnist --data-root data")

@@ -8,5 +8,9 @@ class BadInput(ValueError):
     """
 
 
+class NoSplit(BadInput):
+    """A split that a data set doesn't have; where it isn't needed, one goes on without."""
+
+
 class BiseWarning(UserWarning):
     """Something that works but will probably not do what was meant."""

@@ -46,6 +46,7 @@ def extract(
     config: ExtractConfig | None = None,
     sites: Sequence[str] | str | None = None,
     bottleneck: str | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
     log: Log | None = None,
 ) -> Subnetwork:
@@ -53,7 +54,8 @@ def extract(
 
     `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays
     at hand as `.last`; without it the last mask is returned. `progress(label, done, total)` and `log(row)` are
-    told how it goes. What was done is in the result's `.record`.
+    told how it goes. `workers` processes read data that are not in memory; None is up to four for picture files.
+    What was done is in the result's `.record`.
     """
     config = config or ExtractConfig()
     if torch.is_inference_mode_enabled():
@@ -63,11 +65,11 @@ def extract(
     cells.check_trainable()
     precision = resolved(config.precision, model)
     memory = Memory(config.memory, len(cells) + (len(val) if hasattr(val, "__len__") else 0), cells.biases)
-    inputs = Inputs(train, device_of(model), budget=memory.left)
+    inputs = Inputs(train, device_of(model), budget=memory.left, workers=workers)
     memory.take(inputs.copied)
     validation = None
     if val is not None:
-        validation = Validation(val, cells, device_of(model), progress, precision, memory.left)
+        validation = Validation(val, cells, inputs, progress, precision, memory.left)
         memory.take(validation.inputs.copied)
     before = fingerprint(model)
     example = inputs.example()

@@ -27,25 +27,26 @@ def finetune(
     *,
     val: Any = None,
     config: TrainConfig | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
     log: Log | None = None,
 ) -> Subnetwork:
     """Finetune a subnetwork with its mask and so its size fixed, or a dense model by the same call, as the control.
 
     Returns a subnetwork that owns its weights; what was handed in is not changed. The default draws the cells
-    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does.
+    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. `workers` is as for `extract`.
     """
     config = config or TrainConfig.finetuning()
     started = time.perf_counter()
     cells = labels(train, progress=progress, need_bias=config.sampler == "balanced" or config.weights != "none")
     if config.sampler == "balanced" or config.weights != "none":
         cells.check_trainable()
-    inputs = Inputs(train, device_of(model))
+    inputs = Inputs(train, device_of(model), workers=workers)
     if isinstance(model, Subnetwork):
         model.place(inputs.example())
     tuned = owning(model)
     check_classes(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
-    validation = None if val is None else Validation(val, cells, inputs.device, progress)
+    validation = None if val is None else Validation(val, cells, inputs, progress)
     history = fit(tuned, inputs, cells, config, validation=validation, progress=progress, log=log, label="finetuning")
     tuned.record = {
         "job": "finetune",

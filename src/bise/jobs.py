@@ -12,10 +12,12 @@ from torch import nn
 
 from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
+from bise.data import names
+from bise.data.arguments import SPLITS
 from bise.data.check import Check, check
-from bise.data.contract import Progress, labels
-from bise.data.numbering import SPLITS
+from bise.data.contract import Labelled, Progress, labels
 from bise.data.pictures import Pictures, check_pictures
+from bise.data.sheet import contact_sheet
 from bise.deployment import deploy
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
@@ -29,6 +31,8 @@ from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
+SHEET_SIZE = "96"
+"""Pixels a side that pictures of any size have on a contact sheet."""
 
 
 def extract_job(
@@ -41,6 +45,7 @@ def extract_job(
     bottleneck: str | None,
     sites: Sequence[str] | None,
     source: dict[str, Any],
+    workers: int | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Extract on the train split, select on val, audit on test before and after; returns the summary."""
@@ -65,7 +70,8 @@ def extract_job(
     )
     summary: dict[str, Any] = {}
     if test is not None:
-        summary["vanilla"] = audit(model, test, aligned=cells, bottleneck=bottleneck, progress=progress).as_dict()
+        before = audit(model, test, aligned=cells, bottleneck=bottleneck, workers=workers, progress=progress)
+        summary["vanilla"] = before.as_dict()
     sub = extract(
         model,
         train,
@@ -73,12 +79,14 @@ def extract_job(
         config=config,
         sites=sites,
         bottleneck=bottleneck,
+        workers=workers,
         progress=progress,
         log=run.log("extract"),
     )
     sub.save(run.folder / "subnetwork")
     if test is not None:
-        summary["subnetwork"] = audit(sub, test, aligned=cells, progress=progress).as_dict() | _units(sub)
+        after = audit(sub, test, aligned=cells, workers=workers, progress=progress)
+        summary["subnetwork"] = after.as_dict() | _units(sub)
     summary |= {
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
@@ -92,7 +100,13 @@ def extract_job(
 
 
 def finetune_job(
-    model: nn.Module, splits: Splits, folder: Path, *, changes: dict[str, Any], progress: Progress
+    model: nn.Module,
+    splits: Splits,
+    folder: Path,
+    *,
+    changes: dict[str, Any],
+    workers: int | None = None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
     config = TrainConfig.finetuning(**changes)
@@ -102,12 +116,12 @@ def finetune_job(
     cells = labels(train, progress=progress)
     for name, start in (("finetuned", sub), ("dense_finetuned", model)):
         log = append_log(folder / "metrics.jsonl", name)
-        tuned = finetune(start, train, val=val, config=config, progress=progress, log=log)
+        tuned = finetune(start, train, val=val, config=config, workers=workers, progress=progress, log=log)
         tuned.bottleneck = sub.bottleneck
         tuned.save(folder / name)
         if test is not None:
-            summary[name] = audit(tuned, test, aligned=cells, progress=progress).as_dict()
-            summary[name] |= _units(tuned) if tuned.sites else {}
+            found = audit(tuned, test, aligned=cells, workers=workers, progress=progress)
+            summary[name] = found.as_dict() | (_units(tuned) if tuned.sites else {})
     summary["finetune"] = asdict(config)
     write_json(folder / "summary.json", summary)
     return summary
@@ -133,10 +147,10 @@ def shrink_job(
 def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:
     """The labels of every split of a data set, and, where `files` are to be opened, the pictures that can't be read."""
     no_pictures = BadInput("--files opens pictures, and there are none here; name their column with --image")
-    if files and not (own.get("image") or Path(source).is_dir()):
+    if files and not (own.get("image") or Path(source).is_dir() or source in names()):
         raise no_pictures
     # the size is of no matter here, but pictures can't be listed without one
-    how = {**own, "size": own.get("size", "1")} if files else own
+    how = {**own, "size": own.get("size", "1")} if files and source not in names() else own
     splits = splits_of(source, how, labels_only=not files, option="source")
     parts = {name: split_of(splits, name) for name in SPLITS}
     pictures = [
@@ -151,6 +165,19 @@ def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progre
         unreadable |= check_pictures(part, progress=progress)
     opened = sum(len(part) for part in pictures) if files else None
     return check(parts, unreadable=unreadable, opened=opened)
+
+
+def sheet_job(source: str, own: dict[str, Any], out: Path, *, split: str, per_group: int, scale: int | None) -> None:
+    """Draw a few pictures of every target and bias of one split."""
+    pictures = own.get("image") or Path(source).is_dir()
+    splits = splits_of(source, {**own, "size": own.get("size", SHEET_SIZE)} if pictures else own, option="source")
+    data = split_of(splits, split)
+    if data is None:
+        raise BadInput(f"{source} has no split {split!r}; choose another with --split")
+    if not isinstance(data, Labelled):
+        cells = labels(data, need_bias=False)
+        data = Labelled(data, y=cells.y, b=cells.b)
+    contact_sheet(data, out, per_group=per_group, scale=scale)
 
 
 def split_of(splits: Splits, name: str) -> Any:
@@ -169,7 +196,7 @@ def split_of(splits: Splits, name: str) -> Any:
 def _train(splits: Splits) -> Any:
     train = split_of(splits, "train")
     if train is None:
-        raise BadInput("--data has no split 'train'; the function must return one")
+        raise BadInput("--data has no split 'train', from which to learn; mark rows as train, or return a data set")
     return train
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
@@ -37,7 +38,10 @@ OWN: dict[str, Any] = {
     "bias_csv": Annotated[
         Path | None, _option("--bias-csv", "For a folder of pictures: csv with a column `file` and the biases.")
     ],
-    "rho": Annotated[float | None, _option("--rho", "For a data set by name: its share of aligned samples.")],
+    "rho": Annotated[
+        str | None, _option("--rho", "For a data set by name: its share of aligned samples; two with a comma.")
+    ],
+    "protocol": Annotated[str | None, _option("--protocol", "For a data set by name: how its splits are made.")],
 }
 """The options that describe one's own data, for every command that takes --data."""
 
@@ -178,7 +182,7 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool) -> Any:
         return read_image_folder(path, own.get("bias_csv"), **how)
     if "target" not in own:
         raise BadInput(f"{path} needs a target; name its column with --target")
-    columns = set(OWN) - {"bias_csv", "rho"}
+    columns = set(OWN) - {"bias_csv", "rho", "protocol"}
     if path.is_dir():
         _allowed(own, columns - {"root"}, f"{path} is a folder of datasets")
         return read_hugging_face(path, target=own["target"], **how)
@@ -188,13 +192,33 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool) -> Any:
 
 def _named(name: str, own: dict[str, Any]) -> Any:
     from bise.data import load
+    from bise.errors import NoSplit
 
-    _allowed(own, ("rho", "root"), f"{name} is a data set by name")
+    _allowed(own, ("rho", "protocol", "root"), f"{name} is a data set by name")
+    rho = rho_of(own.get("rho"))
 
     def split(which: str) -> Any:
-        return load(name, split=which, **{key: own[key] for key in ("rho", "root") if key in own})
+        try:
+            return load(name, split=which, rho=rho, protocol=own.get("protocol"), root=own.get("root"))
+        except NoSplit:
+            return None
 
     return split
+
+
+def rho_of(text: str | None) -> float | tuple[float, float] | None:
+    """ρ as it is typed: one number, or two with a comma between them."""
+    from bise.errors import BadInput
+
+    if text is None:
+        return None
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise BadInput(f"--rho {text!r} is no number; give 0.99, or 0.99,0.95 for two biases")
+    return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def _allowed(own: dict[str, Any], allowed: Any, what: str, option: str = "--data") -> None:
@@ -277,6 +301,8 @@ def _transform(own: dict[str, Any]) -> Any:
     for option, values in (("--mean", mean), ("--std", std)):
         if len(values) not in (1, 3):
             raise BadInput(f"{option} has {len(values)} numbers; give one, or one for each of 3 channels")
-    if min(std) <= 0:
+    if not all(0 < value < math.inf for value in std):
         raise BadInput(f"--std {own['std']} is not above 0")
+    if not all(map(math.isfinite, mean)):
+        raise BadInput(f"--mean {own['mean']} is not finite")
     return Transform(mean=mean, std=std)

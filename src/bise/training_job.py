@@ -15,7 +15,7 @@ from bise.engine.training import fit
 from bise.errors import BadInput
 from bise.files import write_tensors
 from bise.finetuning import owning
-from bise.recipes import Recipe, Rho, recipe, splits, start
+from bise.recipes import Recipe, recipe, splits, start
 from bise.runs import Run
 from bise.sources import device_named
 from bise.twin import fingerprint
@@ -32,7 +32,7 @@ def train_job(
     root: Path | None = None,
     select: str | None = None,
     limit: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
@@ -81,7 +81,7 @@ def train_job(
     fit(vanilla, inputs, cells, chosen.train, progress=progress, log=run.log("train"), label="training vanilla")
     trained = vanilla.bare()
     write_tensors(run.folder / "model.safetensors", trained.state_dict())
-    found = audit(trained, test, aligned=cells, progress=progress)
+    found = audit(trained, test, aligned=cells, workers=workers, progress=progress)
     summary = {
         "vanilla": found.as_dict(),
         "metric": chosen.metric,
@@ -93,19 +93,6 @@ def train_job(
     }
     run.finish(summary)
     return summary
-
-
-def rho_of(text: str | None) -> Rho:
-    """ρ as it is typed: one number, or two with a comma between them."""
-    if text is None:
-        return None
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
-        raise BadInput(f"--rho {text!r} is no number; give 0.99, or 0.99,0.95 for two biases")
-    return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def recipe_of(source: dict[str, Any]) -> Recipe | None:

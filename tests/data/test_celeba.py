@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from bise import BadInput, TrainConfig
 from bise.cli import app
 from bise.data import labels, load
-from bise.data.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, decode, read_attributes, read_partition
+from bise.data.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, read_attributes, read_partition
 from bise.data.sampling import sample_weights
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
@@ -86,7 +86,7 @@ def test_weights_are_a_quarter_of_the_inverse_share(root):
 def test_equal_groups(root):
     first, again = (load("celeba", split="test", protocol="equal", root=root, seed=seed) for seed in (0, 1))
     assert labels(first).counts.tolist() == [2, 2, 2, 2]
-    assert list(first.dataset.names) == list(again.dataset.names)
+    assert list(first.dataset.paths) == list(again.dataset.paths)
     assert labels(load("celeba", split="train", protocol="equal", root=root)).counts.tolist() == [7, 6, 4, 2]
 
 
@@ -116,14 +116,14 @@ def test_training_pictures_are_mirrored_half_of_the_time(root):
     assert bool((x[:, 2, 100, 20] > 0).all())
 
 
-def test_the_middle_square_against_torchvision(root, tmp_path):
+def test_the_middle_square_against_torchvision(tmp_path):
     from bise.models.vision import torchvision
 
     torchvision()
     from torchvision import transforms
 
     pixels = np.random.default_rng(0).integers(0, 256, (218, 178, 3), np.uint8)
-    path = tmp_path / "a.png"
+    path = write(tmp_path) / "celeba/img_align_celeba/000001.jpg"
     Image.fromarray(pixels).save(path)
     steps = {
         "squash": [transforms.Resize((224, 224))],
@@ -131,7 +131,8 @@ def test_the_middle_square_against_torchvision(root, tmp_path):
     }
     for preprocessing, chain in steps.items():
         oracle = transforms.Compose([*chain, transforms.PILToTensor()])(Image.open(path))
-        assert torch.equal(decode(path, preprocessing), oracle)
+        data = celeba("train", preprocessing=preprocessing, root=tmp_path)
+        assert torch.equal(data.dataset[0], oracle)
 
 
 def test_csv_lists_and_nested_pictures_read_alike(root, tmp_path):
@@ -194,10 +195,10 @@ def test_missing_and_broken_files_are_named(root, tmp_path):
     whole = (pictures / "000001.jpg").read_bytes()
     for content in (b"", b"no picture", whole[: len(whole) // 2]):
         (pictures / "000001.jpg").write_bytes(content)
-        with pytest.raises(BadInput, match="000001.jpg can't be decoded"):
+        with pytest.raises(BadInput, match="000001.jpg can't be read as a picture"):
             data.dataset[0]
     (pictures / "000001.jpg").unlink()
-    with pytest.raises(BadInput, match="000001.jpg does not exist"):
+    with pytest.raises(BadInput, match="000001.jpg can't be read as a picture .it does not exist"):
         data.dataset[0]
     (copy / "celeba/list_eval_partition.txt").write_text("000001.jpg 0\n999999.jpg 0\n")
     with pytest.raises(BadInput, match="999999.jpg has a partition and no attributes"):
@@ -288,3 +289,18 @@ def test_any_bytes_are_refused_or_read(tmp_path, content, ending):
     path.write_bytes(content)
     for read in (read_partition, lambda p: read_attributes(p, ("Male",))):
         assert isinstance(read_or_refused(read, path), dict | None)
+
+
+def test_the_check_opens_its_pictures_and_names_its_labels(root, tmp_path):
+    def check(where):
+        return CliRunner().invoke(app, ["data", "check", "celeba", "--root", str(where), "--files"])
+
+    found = check(root)
+    assert found.exit_code == 0, found.output
+    assert "Blond_Hair \\ Male" in found.output
+    assert f"all {sum(sum(counts) for counts in COUNTS.values())} pictures can be read" in found.output
+    copy = write(tmp_path)
+    (copy / "celeba/img_align_celeba/000003.jpg").write_bytes(b"cut")
+    broken = check(copy)
+    assert broken.exit_code == 1
+    assert "000003.jpg" in broken.output

@@ -11,6 +11,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
+import bise
 from bise import BadInput
 from bise.cli import app
 from bise.data import Labelled
@@ -194,3 +195,20 @@ def test_a_data_set_by_name():
     result = run("data", "check", "biased-mnist", "--rho", "0.999")
     assert result.exit_code == 0, result.output
     assert "ρ(b) = 0.999" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["train", "val", "test"])
+def test_a_split_without_any_bias_label_is_an_obstacle_and_refused(tmp_path, name):
+    lines = ["x,y,b,part"]
+    for part in ("train", "val", "test"):
+        lines += [f"{i},{i % 2},{'' if part == name else (i % 2) ^ (i % 5 == 0)},{part}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    table = read_table(tmp_path / "a.csv", target="y", bias="b", split_column="part")
+    splits = {part: table.split(part) for part in ("train", "val", "test")}
+    assert any(f"no row of {name} has a bias label" in obstacle for obstacle in check(splits).obstacles)
+    model = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    work = {"test": lambda: bise.audit(model, splits["test"])}.get(
+        name, lambda: bise.extract(model, splits["train"], val=splits["val"], config=bise.ExtractConfig(steps=1))
+    )
+    with pytest.raises(BadInput, match=f"no sample of {'data' if name == 'test' else name} has all its bias labels"):
+        work()

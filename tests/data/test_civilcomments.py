@@ -19,7 +19,6 @@ from bise.data.civilcomments import IDENTITIES, civilcomments, read_comments, to
 from bise.data.sampling import sample_weights
 from bise.models.pretrained import bert
 
-pytest.importorskip("pandas")
 pytest.importorskip("tokenizers")
 
 WORDS = [
@@ -183,13 +182,13 @@ def test_a_small_bert_is_audited_and_extracted_from(tmp_path):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda rows, header: rows[0].__setitem__(3, "dev"), "split 'dev'"),
+        (lambda rows, header: rows[0].__setitem__(3, "eval"), "column 'split' holds 'eval'"),
         (lambda rows, header: rows[0].__setitem__(5, "high"), "toxicity holds 'high'"),
         (lambda rows, header: rows[0].__setitem__(5, ""), "toxicity holds ''"),
         (lambda rows, header: rows[0].__setitem__(5, "nan"), "toxicity holds 'nan'"),
         (lambda rows, header: rows[0].__setitem__(8, "7"), "female holds '7'"),
-        (lambda rows, header: header.__setitem__(5, "toxic"), "not as WILDS ships it .*toxicity"),
-        (lambda rows, header: rows.clear(), "no comment in the split 'train'"),
+        (lambda rows, header: header.__setitem__(5, "toxic"), "has no column 'toxicity'"),
+        (lambda rows, header: rows.__delitem__(slice(4)), "no comment in the split 'train'"),
     ],
 )
 def test_broken_tables_are_named(tmp_path, change, expected):
@@ -236,6 +235,6 @@ def test_missing_files_and_bad_arguments(root, tmp_path):
 def test_any_text_comes_back(tmp_path, drawn):
     root = write(tmp_path, [row(i, text, "train", toxic, black=b) for i, (text, toxic, b) in enumerate(drawn)])
     texts, y, b = read_comments(root / "civilcomments/all_data_with_identities.csv", "train")
-    assert texts == [text for text, _, _ in drawn]
+    assert list(texts) == [text for text, _, _ in drawn]
     assert y.tolist() == [int(toxic >= 0.5) for _, toxic, _ in drawn]
     assert b.tolist() == [int(value >= 0.5) for _, _, value in drawn]

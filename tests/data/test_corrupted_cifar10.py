@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
 
 from bise import BadInput
-from bise.data import Labelled, labels, load
+from bise.cli import app
+from bise.data import labels, load
 from bise.data.cifar10 import cifar10
 from bise.data.contract import stored
 from bise.data.corrupted_cifar10 import LISTS, corrupted_cifar10, milestones
 from bise.data.corruptions import CORRUPTIONS, corrupt
-from bise.data.sheet import contact_sheet
 from bise.errors import BiseWarning
 
 MODULE = importlib.import_module("bise.data.corrupted_cifar10")
@@ -145,7 +145,7 @@ def test_mosaics(tmp_path):
     with pytest.raises(BadInput, match="y_test"):
         source.labels()
     Image.fromarray(mosaic[:640]).save(folder / "images_test.webp", lossless=True)
-    with pytest.raises(BadInput, match="images_test.webp has shape"):
+    with pytest.raises(BadInput, match="images_test.webp is 64 × 640 pixels"):
         source.images()
 
 
@@ -313,59 +313,10 @@ def test_the_shared_archive(tmp_path):
         load("corrupted-cifar10", split="test", rho=0.98, protocol="archive", root=tmp_path)
 
 
-def opened(path):
-    with Image.open(path) as image:
-        return np.array(image)
-
-
-def test_contact_sheets_show_the_stored_bytes_of_each_cell(tmp_path):
+def test_a_list_without_val_is_checked_without_it(tmp_path):
     write_batches(tmp_path)
-    data = corrupted_cifar10("train", rho=0.9, root=tmp_path)
-    contact_sheet(data, tmp_path / "sheet.png", per_group=1)
-    sheet = opened(tmp_path / "sheet.png")
-    assert sheet.shape == (16 + 10 * 36, 42 + 10 * 36, 3)
-    first = int(((data.y == 2) & (data.b == 2)).nonzero()[0])
-    expected = stored(data)[0].tensors[0][first].permute(1, 2, 0)
-    assert np.array_equal(sheet[16 + 2 * 36 :, 42 + 2 * 36 :][:32, :32], expected)
-    y, b = labels(data).empty[0]
-    assert (sheet[16 + y * 36 :, 42 + b * 36 :][:32, :32] == 255).all()
-
-
-def test_contact_sheets_of_other_data(tmp_path):
-    x = torch.linspace(-1, 1, 40 * 64).view(40, 1, 8, 8)
-    y, b = torch.arange(40) % 2, torch.stack([torch.arange(40) % 7, torch.arange(40) % 5], 1)
-    many = Labelled(TensorDataset(x), y=y, b=b)
-    contact_sheet(many, tmp_path / "groups.png", per_group=1)  # 35 combinations: four alignment groups instead
-    assert opened(tmp_path / "groups.png").shape == (16 + 2 * 12, 42 + 4 * 12, 3)
-    contact_sheet(Labelled(TensorDataset(x), y=y), tmp_path / "plain.png", per_group=3, scale=2)
-    assert opened(tmp_path / "plain.png").shape == (16 + 2 * 20, 42 + 52, 3)
-    with pytest.raises(BadInput, match="no picture"):
-        contact_sheet(Labelled(TensorDataset(x[:, 0, 0]), y=y), tmp_path / "no.png")
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    ("rho", "of_dfa", "of_lff"), [(0.95, 2250, 2500), (0.98, 900, 1000), (0.99, 450, 500), (0.995, 227, 250)]
-)
-def test_counts_of_the_real_training_sets(data_root, rho, of_dfa, of_lff):
-    # 4,500 · 0.005 / 9 = 2.5: halves go to the even number, so that 225 becomes 227
-    for protocol, total, conflicting in (("dfa", 45_000, of_dfa), ("lff-0", 50_000, of_lff), ("lff-1", 50_000, of_lff)):
-        data = load("corrupted-cifar10", split="train", rho=rho, protocol=protocol, root=data_root)
-        assert len(data) == total
-        assert int((data.y != data.b).sum()) == conflicting
-
-
-@pytest.mark.data
-def test_the_real_test_set(data_root):
-    data = load("corrupted-cifar10", split="test", protocol="lff-1", root=data_root)
-    assert labels(data).counts.tolist() == [100] * 100
-    source = cifar10("test", data_root)
-    assert source.labels()[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]  # cat, ship, ship, plane, frog, …
-    before, after = source.images(), stored(data)[0].tensors[0]
-    assert torch.equal(after[data.b == 9], before[data.b == 9])
-    off = (after.float() - before.float()).abs().mean((1, 2, 3))
-    assert all(5 < float(off[data.b == b].mean()) < 30 for b in range(9))
-    sharpness = (after.float().diff(dim=3)).abs().mean((1, 2, 3))
-    clean = float(sharpness[data.b == 9].mean())
-    assert all(float(sharpness[data.b == b].mean()) > clean for b in range(4))  # noise
-    assert all(float(sharpness[data.b == b].mean()) < clean for b in (4, 5, 7, 8))  # blur
+    how = ["data", "check", "corrupted-cifar10", "--root", str(tmp_path), "--protocol", "lff-1", "--rho", "0.5"]
+    result = CliRunner().invoke(app, how)
+    assert result.exit_code == 0, result.output
+    assert "there is no val split" in result.output
+    assert "glass_blur" in result.output

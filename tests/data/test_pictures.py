@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,10 +161,26 @@ def test_files_stream_as_bytes_and_the_transform_is_done_in_batches(folder, work
 def test_a_broken_file_in_a_worker_is_still_named(folder):
     data = Labelled(PictureFiles(["rgb.png", "empty.jpg"], size=4, root=folder), y=[0, 1], b=[0, 1])
     with pytest.raises(BadInput, match=r"^[^\n]*empty.jpg can't be read as a picture [^\n]*$"):
-        next(Inputs(data, torch.device("cpu"), workers=1).batches(torch.arange(2), 2))
+        next(Inputs(data, torch.device("cpu"), workers=1).batches(torch.arange(2), 1))
 
 
 def test_without_pillow_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(BadInput, match=r"Pillow is not installed; .*bise\[data\]"):
         read_picture(folder / "rgb.png", size=(4, 6))
+
+
+def test_names_that_cant_be_printed_or_opened(tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n.png")
+    Path(odd).write_bytes(b"no picture")
+    long = str(tmp_path / ("x" * 5000 + ".png"))
+    found = check_pictures([odd, long])
+    assert len(found) == 2
+    for name in found:
+        print(name)  # no surrogate that can't be encoded
+        assert name.isprintable()
+    with pytest.raises(BadInput, match=r"\\udcff\\n.png' can't be read as a picture"):
+        read_picture(odd)
+    assert "too long" in found[long]
+    with pytest.raises(BadInput, match="more than 89,478,485 pixels"):
+        PictureFiles([odd], size=100_000)

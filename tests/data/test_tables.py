@@ -14,6 +14,7 @@ from PIL import Image
 from bise import BadInput, BiseWarning
 from bise.data import hugging_face, image_folder, labels, table
 from bise.data.numbering import held_out, number_labels
+from bise.data.pictures import check_pictures
 from bise.data.tables import read_table
 
 PEOPLE = """age,job,sex,rich,part
@@ -41,8 +42,8 @@ def write(tmp_path, content, name="a.csv"):
 def test_labels_splits_and_features_by_hand(people):
     whole = read_table(people, target="rich", bias="sex", split_column="part")
     train, val, test = (whole.split(name) for name in ("train", "val", "test"))
-    assert whole.class_names == ("no", "yes")
-    assert whole.bias_names == (("F", "M"),)
+    assert whole.names.classes == ("no", "yes")
+    assert whole.names.bias_classes == (("F", "M"),)
     assert (train.y.tolist(), train.b.tolist()) == ([0, 1, 0], [0, 1, 0])
     assert (val.y.tolist(), val.b.tolist()) == ([1], [-1])
     assert train.class_names == test.class_names
@@ -83,6 +84,8 @@ def test_named_features_and_a_bias_among_them(people):
         (["True", "False"], [1, 0], ("False", "True")),
         (["1", "one"], [0, 1], ("1", "one")),
         (["-1", "1"], [0, 1], ("-1", "1")),
+        (["1.0", "nan", "0.0", "NaN"], [1, -1, 0, -1], ("0", "1")),  # as numpy writes a gap
+        (["nan", "dad"], [1, 0], ("dad", "nan")),  # a name among names
     ],
 )
 def test_labels_are_numbered_by_sorted_value(values, numbers, names):
@@ -97,7 +100,7 @@ def test_labels_are_numbered_by_sorted_value(values, numbers, names):
 def test_separators_line_ends_and_byte_order_marks(tmp_path, separator, end, start):
     lines = ["y,b,note", 'no,1,"two', 'lines"', "yes,2,plain", "", "no,2,ü"]
     path = write(tmp_path, start + end.join(lines).replace(",", separator) + end)
-    data = read_table(path, target="y", bias="b", features=["note"])
+    data = table(path, target="y", bias="b", features=["note"])
     assert data.y.tolist() == [0, 1, 0]
     assert data.b.flatten().tolist() == [0, 1, 1]
     assert data.feature_names[1:] == (f"note=two{end}lines", "note=ü")
@@ -112,7 +115,7 @@ def test_parquet_reads_like_csv(people, tmp_path):
     assert torch.equal(ours.b, theirs.b)
     assert torch.equal(ours.split("train").tensors[0], theirs.split("train").tensors[0])
     flags = read_table(tmp_path / "people.parquet", target="flag", features=["age"])
-    assert (flags.y.tolist(), flags.class_names) == ([1, 0, 1, 0, 1], ("False", "True"))
+    assert (flags.y.tolist(), flags.names.classes) == ([1, 0, 1, 0, 1], ("False", "True"))
 
 
 BROKEN = {
@@ -335,3 +338,35 @@ def test_a_large_table_is_not_read_beyond_its_labels(tmp_path):
     assert torch.bincount(whole.b.flatten()).tolist() == [3334, 3333, 3333]
     with pytest.raises(BadInput, match="has no column 'g'"):
         read_table(path, target="y", bias="b", image="g", labels_only=True)
+
+
+@pytest.mark.parametrize("form", ["bytes", "struct", "paths"])
+def test_pictures_inside_a_parquet_file(tmp_path, form):
+    files = []
+    for i in range(4):
+        Image.fromarray(np.full((4, 6, 3), 60 * i, np.uint8)).save(tmp_path / f"{i}.png")
+        files.append((tmp_path / f"{i}.png").read_bytes())
+    cells = {
+        "bytes": files,
+        "struct": [{"bytes": content, "path": None} for content in files],
+        "paths": [{"bytes": None, "path": f"{i}.png"} for i in range(3)] + [{"bytes": files[3], "path": "gone.png"}],
+    }[form]
+    path = tmp_path / "a.parquet"
+    pandas.DataFrame({"y": ["a", "b"] * 2, "b": ["u", "u", "v", "v"], "img": cells}).to_parquet(path)
+    data = table(path, target="y", bias="b", image="img", size=(4, 6))
+    assert [int(data.dataset[i].float().mean()) for i in range(4)] == [0, 60, 120, 180]
+    assert check_pictures(data.dataset) == {}
+    broken = [files[0], b"no picture", None, files[3]] if form == "bytes" else [None, {"bytes": b"x", "path": None}] * 2
+    pandas.DataFrame({"y": ["a", "b"] * 2, "b": ["u", "u", "v", "v"], "img": broken}).to_parquet(path)
+    data = table(path, target="y", bias="b", image="img", size=4)
+    assert len(check_pictures(data.dataset)) == (2 if form == "bytes" else 4)
+    with pytest.raises(BadInput, match=r"a.parquet, row 2 can't be read as a picture \(it is no picture"):
+        data[1]
+
+
+def test_infinity_in_a_column_of_numbers_is_refused(tmp_path):
+    rows = "".join(f"{i % 2},{i}\n" for i in range(20))
+    for text in ("inf", "-Infinity", "1e400"):
+        with pytest.raises(BadInput, match=f"column 'x' holds {text} in row 21, too large a number"):
+            table(write(tmp_path, f"y,x\n{rows}1,{text}\n"), target="y")
+    assert table(write(tmp_path, "y,x\n0,inf\n1,big\n"), target="y").feature_names == ("x=big", "x=inf")

@@ -130,7 +130,7 @@ def test_validation_counts_batch_by_batch_and_says_what_an_audit_says():
     data = toy(rho=0.5, n=700)
     data = Labelled(data.dataset, y=data.y, b=torch.where(torch.arange(700) % 5 == 0, -1, data.b), bias_classes=3)
     sub = bise.Subnetwork(trained(toy_model(), toy()), ())
-    found = Validation(Stream(data), labels(toy()), CPU)(sub)
+    found = Validation(Stream(data), labels(toy()), Inputs(data, CPU))(sub)
     audit = bise.audit(sub, data, probe=False)
     assert found == pytest.approx({k: getattr(audit, k) for k in ("accuracy", "unbiased", "worst_group")}, abs=1e-12)
     logits = infer(sub, Inputs(data, CPU)).logits

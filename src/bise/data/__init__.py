@@ -15,6 +15,7 @@ from bise.data.corrupted_cifar10 import corrupted_cifar10
 from bise.data.fetching import download
 from bise.data.folders import hugging_face, image_folder
 from bise.data.multi_color_mnist import multi_color_mnist
+from bise.data.naming import LabelNames
 from bise.data.noise import noisy_bias
 from bise.data.pictures import PictureFiles
 from bise.data.tables import table
@@ -23,6 +24,7 @@ from bise.errors import BadInput
 
 __all__ = [
     "Cells",
+    "LabelNames",
     "Labelled",
     "PictureFiles",
     "Transform",

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from bise.data.arguments import SPLITS, check_choice
 from bise.data.cells import Cells
 from bise.data.contract import Labelled
 from bise.data.idx import data_root
-from bise.data.strings import Strings
+from bise.data.naming import yes_or_no
+from bise.data.pictures import PictureFiles
 from bise.data.transforms import Transform
 from bise.errors import BadInput
 
@@ -66,49 +65,17 @@ def celeba(
     if protocol == "equal" and split != "train":
         kept = equal(labels[:, 0] * 2 + labels[:, 1])
         labels, names = labels[kept], [names[i] for i in kept.tolist()]
+    crop = CROP if preprocessing == "crop" else None
     return Labelled(
-        Faces(_pictures(folder), names, preprocessing),
+        PictureFiles(names, size=SIZE, crop=crop, root=_pictures(folder)),
         y=labels[:, 0],
         b=labels[:, 1],
         classes=2,
         bias_classes=2,
         aligned=aligned,
         transform=Transform(mean=IMAGENET_MEAN, std=IMAGENET_STD, flip=split == "train"),
+        names=yes_or_no(target, bias),
     )
-
-
-class Faces(Dataset[Tensor]):
-    """Picture files, decoded one by one as they are asked for."""
-
-    def __init__(self, folder: Path, names: Sequence[str], preprocessing: str) -> None:
-        self.folder, self.preprocessing = folder, preprocessing
-        self.names = Strings(names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return decode(self.folder / self.names[index], self.preprocessing)
-
-
-def decode(path: Path, preprocessing: str) -> Tensor:
-    """A picture file as uint8 [3, 224, 224]."""
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise BadInput("Pillow is not installed; install the extra: pip install 'bise[data]'") from error
-    try:
-        with Image.open(path) as file:
-            picture = file.convert("RGB")
-    except FileNotFoundError:
-        raise BadInput(f"{path} does not exist; unpack all of img_align_celeba there") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise BadInput(f"{path} can't be decoded ({error}); fetch it again") from error
-    if preprocessing == "crop":
-        left, top = round((picture.width - CROP) / 2), round((picture.height - CROP) / 2)
-        picture = picture.crop((left, top, left + CROP, top + CROP))
-    picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
 
 
 def equal(cell: Tensor) -> Tensor:

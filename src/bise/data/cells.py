@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bise.data.naming import LabelNames, numbered
 from bise.errors import BadInput, BiseWarning
 
 MOST_CELLS = 10_000_000
@@ -32,6 +33,8 @@ class Cells:
     """[K, classes]: the aligned b of each y, −1 where y has no sample."""
     alignment_given: bool
     groups: str
+    called: LabelNames | None = None
+    """What labels are called; None where they are numbers only."""
 
     @staticmethod
     def of(
@@ -42,6 +45,7 @@ class Cells:
         bias_classes: Sequence[int] | None = None,
         aligned: Mapping[int, Any] | Sequence[Any] | None = None,
         groups: str = "cells",
+        called: LabelNames | None = None,
     ) -> Cells:
         """Check the labels and find the aligned bias of each target, by mapping or by largest P(b|y) / P(b)."""
         if y.dim() != 1:
@@ -56,6 +60,8 @@ class Cells:
         if len(given) != b.shape[1]:
             raise BadInput(f"bias_classes has {len(given)} entries for {b.shape[1]} biases; give one for each")
         sizes = tuple(_count(b[:, k], n, f"b[{k}]", f"bias_classes[{k}]", -1) for k, n in enumerate(given))
+        if called is not None:
+            called.check_sizes(classes, sizes)
         total = classes * math.prod(sizes)
         if total > MOST_CELLS:
             raise BadInput(
@@ -74,6 +80,7 @@ class Cells:
             aligned_bias=torch.stack(rows),
             alignment_given=aligned is not None,
             groups=groups,
+            called=called,
         )
 
     def __len__(self) -> int:
@@ -143,9 +150,21 @@ class Cells:
             out.append(last)
         return (cell, *reversed(out))
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the target and each bias are called."""
+        return numbered(self.biases) if self.called is None else self.called.columns
+
+    def label(self, column: int, value: int) -> str:
+        """The name of a label of the target (column 0) or of a bias (1 … K); its number where it has none."""
+        return str(value) if self.called is None else self.called.labels[column][value]
+
     def name_of(self, cell: int) -> str:
-        y, *b = self.labels_of(cell)
-        return f"y={y} b={b[0] if len(b) == 1 else tuple(b)}"
+        """Such as "y=1 b=0", or with names "income=>50K sex=Female"."""
+        values = self.labels_of(cell)
+        if self.called is None and self.biases > 1:
+            return f"y={values[0]} b={values[1:]}"
+        return " ".join(f"{name}={self.label(k, values[k])}" for k, name in enumerate(self.columns))
 
     def names(self) -> dict[int, str]:
         """Cell -> its name, for the cells that have samples."""
@@ -162,22 +181,16 @@ class Cells:
 
     def realigned(self, aligned_bias: Tensor) -> Cells:
         """The same labels with the alignment of another data set, usually the training set's."""
-        return Cells(
-            y=self.y,
-            b=self.b,
-            classes=self.classes,
-            bias_classes=self.bias_classes,
-            aligned_bias=aligned_bias,
-            alignment_given=True,
-            groups=self.groups,
-        )
+        return replace(self, aligned_bias=aligned_bias, alignment_given=True)
 
     def check_trainable(self, what: str = "train") -> None:
         """Refuse labels from which no bias can be learned away; warn where the MI term would be zero."""
         if len(torch.unique(self.y)) < 2:
-            raise BadInput(f"{what} holds one class only (y={int(self.y[0])}); it needs at least two")
-        for k in range(self.biases):
-            which = "b" if self.biases == 1 else f"b[{k}]"
+            only = f"{self.columns[0]}={self.label(0, int(self.y[0]))}"
+            raise BadInput(f"{what} holds one class only ({only}); it needs at least two")
+        if not self.known.any():
+            raise BadInput(f"no sample of {what} has all its bias labels; label some, or let bise.pseudo_bias do it")
+        for k, which in enumerate(self.columns[1:]):
             conflicting = self.conflicting[:, k]
             if not conflicting.any():
                 raise BadInput(
@@ -186,8 +199,9 @@ class Cells:
                 )
             seen = torch.unique(self.b[conflicting, k])
             if len(seen) == 1:
+                value = self.label(k + 1, int(seen[0]))
                 warnings.warn(
-                    f"all {int(conflicting.sum())} conflicting samples of {what} share {which}={int(seen[0])}, so the"
+                    f"all {int(conflicting.sum())} conflicting samples of {what} share {which}={value}, so the"
                     ' mutual information over them is zero; use mi="batch" to give that term something to measure',
                     BiseWarning,
                     stacklevel=3,
@@ -199,9 +213,8 @@ class Cells:
             raise BadInput(f"{what} has {other.biases} biases and train has {self.biases}; they must agree")
         missing = sorted(set(torch.unique(other.y).tolist()) - set(torch.unique(self.y).tolist()))
         if missing:
-            raise BadInput(
-                f"{what} holds class {missing[0]}, which train lacks; drop it from {what} or add it to train"
-            )
+            name = other.label(0, missing[0])
+            raise BadInput(f"{what} holds class {name}, which train lacks; drop it from {what} or add it to train")
 
 
 def _count(values: Tensor, given: int | None, what: str, argument: str, least: int = 0) -> int:
@@ -209,7 +222,7 @@ def _count(values: Tensor, given: int | None, what: str, argument: str, least: i
     if low < least:
         also = "" if least == 0 else ", or −1 where it is not known"
         raise BadInput(f"{what} holds the label {low}; labels are ints from 0{also}")
-    if high < 0:
+    if high < 0 and given is None:
         raise BadInput(f"{what} is −1, not known, for every sample; label some, or let bise.pseudo_bias do it")
     if given is None:
         return high + 1

@@ -10,6 +10,7 @@ import torch
 
 from bise.data.cells import Cells
 from bise.data.contract import Labelled, labels
+from bise.data.naming import numbered
 from bise.errors import BadInput
 
 FEW = 20
@@ -78,7 +79,7 @@ def check(
     aligned = None
     if known is not None:
         aligned = known[0]
-        _trainable(train, aligned, obstacles, notes)
+        _trainable(aligned, obstacles, notes)
     elif train is not None:
         obstacles.append("no row of train has a bias label")
     for name in ("val", "test"):
@@ -111,26 +112,25 @@ def _known(data: Any) -> tuple[Cells, int] | None:
         b[known],
         classes=data.classes,
         bias_classes=data.bias_classes,
-        aligned=data.aligned if known.all() or data.aligned is not None else None,
+        aligned=data.aligned,
         groups=data.groups,
+        called=data.names,
     )
     return cells, int((~known).sum())
 
 
-def _trainable(data: Any, cells: Cells, obstacles: list[str], notes: list[str]) -> None:
+def _trainable(cells: Cells, obstacles: list[str], notes: list[str]) -> None:
     if len(torch.unique(cells.y)) < 2:
-        obstacles.append(f"train holds one class only ({_label_names(data, cells)[0][int(cells.y[0])]})")
+        obstacles.append(f"train holds one class only ({cells.label(0, int(cells.y[0]))})")
         return
-    names = _label_names(data, cells)
-    columns = _columns(data, cells)
-    for k, column in enumerate(columns[1:]):
+    for k, column in enumerate(cells.columns[1:]):
         conflicting = ~cells.aligned[:, k]
         if not conflicting.any():
             obstacles.append(f"no sample of train conflicts with {column} (ρ = 1): nothing tells target from bias")
             continue
         seen = torch.unique(cells.b[conflicting, k])
         if len(seen) == 1:
-            value = names[k + 1][int(seen[0])]
+            value = cells.label(k + 1, int(seen[0]))
             notes.append(
                 f"all {int(conflicting.sum())} samples that conflict with {column} have {column} = {value}: the mutual"
                 ' information over them is zero, so use mi="batch"'
@@ -144,46 +144,48 @@ def _trainable(data: Any, cells: Cells, obstacles: list[str], notes: list[str]) 
             y, b = min(few, key=lambda cell: int(table[cell]))
             notes.append(
                 f"{len(few):,} conflicting cell{'s' * (len(few) > 1)} of {column} with fewer than {FEW} samples"
-                f" ({columns[0]} = {names[0][y]}, {column} = {names[k + 1][b]} has {int(table[y, b])}): balanced draws"
-                " repeat these few"
+                f" ({cells.columns[0]} = {cells.label(0, y)}, {column} = {cells.label(k + 1, b)} has"
+                f" {int(table[y, b])}): balanced draws repeat these few"
             )
 
 
 def _covered(train: Any, other: Any, name: str, obstacles: list[str]) -> None:
     if not isinstance(train, Labelled) or not isinstance(other, Labelled):
         return
+    if _known(other) is None:
+        lost = "can't select a mask" if name == "val" else "has no groups to audit"
+        obstacles.append(f"no row of {name} has a bias label, so it {lost}: label some, or leave it out")
     lacking = sorted(set(other.y.tolist()) - set(train.y.tolist()))
     if lacking:
-        names = getattr(train, "class_names", None)
-        shown = names[lacking[0]] if names else lacking[0]
+        shown = lacking[0] if train.names is None else train.names.classes[lacking[0]]
         obstacles.append(f"{name} holds class {shown}, which train lacks")
 
 
 def _split(data: Any, train: Cells | None) -> SplitCheck:
     found = _known(data)
     if found is None:
+        target, *biases = numbered(1) if data.names is None else data.names.columns
         return SplitCheck(
-            samples=len(data), without_bias=len(data), target=_columns(data, None)[0], biases=_columns(data, None)[1:],
+            samples=len(data), without_bias=len(data), target=target, biases=tuple(biases),
             names=(), cells=(), empty=0, empty_cells=(), rho=(), conflicting=(), imbalance=None,
         )  # fmt: skip
     cells, without = found
     if train is not None and train.aligned_bias.shape == cells.aligned_bias.shape:
         cells = cells.realigned(train.aligned_bias)
-    names = _label_names(data, cells)
-    columns = _columns(data, cells)
+    sizes = (cells.classes, *cells.bias_classes)
     counts = cells.counts
     filled = counts[counts > 0]
     empty = (counts == 0).nonzero().flatten()
 
     def named(cell: int) -> tuple[str, ...]:
-        return tuple(names[k][v] for k, v in enumerate(cells.labels_of(cell)))
+        return tuple(cells.label(k, v) for k, v in enumerate(cells.labels_of(cell)))
 
     return SplitCheck(
         samples=len(data),
         without_bias=without,
-        target=columns[0],
-        biases=columns[1:],
-        names=names,
+        target=cells.columns[0],
+        biases=cells.columns[1:],
+        names=tuple(tuple(cells.label(k, v) for v in range(size)) for k, size in enumerate(sizes)),
         cells=tuple((named(i), int(counts[i])) for i in counts.nonzero().flatten().tolist()),
         empty=len(empty),
         empty_cells=tuple(named(i) for i in empty[:SHOWN].tolist()),
@@ -191,22 +193,3 @@ def _split(data: Any, train: Cells | None) -> SplitCheck:
         conflicting=tuple((~cells.aligned).sum(0).tolist()),
         imbalance=float(filled.max() / filled.min()),
     )
-
-
-def _label_names(data: Any, cells: Cells) -> tuple[tuple[str, ...], ...]:
-    """For the target and each bias, the names of its labels: the table's, or the numbers."""
-    sizes = (cells.classes, *cells.bias_classes)
-    own = getattr(data, "class_names", None), *(getattr(data, "bias_names", None) or ())
-    given = own if len(own) == len(sizes) else (None,) * len(sizes)
-    return tuple(
-        tuple(names) if names and len(names) == size else tuple(str(i) for i in range(size))
-        for names, size in zip(given, sizes, strict=True)
-    )
-
-
-def _columns(data: Any, cells: Cells | None) -> tuple[str, ...]:
-    """What the target and each bias are called."""
-    if getattr(data, "target", None) is not None:
-        return (data.target, *data.biases)
-    count = cells.biases if cells is not None else 1
-    return ("y", *(["b"] if count == 1 else [f"b[{k}]" for k in range(count)]))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bise.data.idx import data_root
+from bise.data.pictures import read_picture
 from bise.errors import BadInput
 
 PIXELS = 3 * 32 * 32
@@ -141,21 +142,8 @@ def _archive_labels(path: Path, split: str) -> Tensor:
 def _mosaic(path: Path) -> Tensor:
     """uint8 [n, 3, 32, 32]: pictures in columns of 500, from top to bottom and from left to right."""
     pixels = read_picture(path)
-    columns = pixels.shape[1] // 32
-    if pixels.shape != (SHELF * 32, columns * 32, 3):
-        raise BadInput(f"{path} has shape {pixels.shape}; a mosaic is {SHELF * 32} pixels high and n × 32 wide")
-    grid = torch.from_numpy(pixels).view(SHELF, 32, columns, 32, 3)
-    return grid.permute(2, 0, 4, 1, 3).reshape(-1, 3, 32, 32).contiguous()
-
-
-def read_picture(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """uint8 [H, W, 3] of a picture file."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ModuleNotFoundError as error:
-        raise BadInput("pillow is not installed; install the extra: pip install 'bise[data]'") from error
-    try:
-        with Image.open(path) as image:
-            return np.array(image.convert("RGB"))
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError) as error:
-        raise BadInput(f"{path} can't be read as a picture ({error}); fetch it again") from error
+    _, height, width = pixels.shape
+    if height != SHELF * 32 or width % 32:
+        raise BadInput(f"{path} is {width} × {height} pixels; a mosaic is n × 32 wide and {SHELF * 32} high")
+    grid = pixels.view(3, SHELF, 32, width // 32, 32)
+    return grid.permute(3, 1, 0, 2, 4).reshape(-1, 3, 32, 32).contiguous()

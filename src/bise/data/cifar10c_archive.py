@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bise.data.cache import cached
-from bise.data.cifar10 import read_picture
 from bise.data.contract import Deferred
 from bise.data.idx import data_root
+from bise.data.pictures import read_picture
 from bise.errors import BadInput
 
 NAME = re.compile(r".*_(\d)_(\d)\.png")
@@ -53,6 +53,6 @@ def _pictures(files: list[Path], base: Path) -> Tensor:
 
 def _picture(file: Path) -> Tensor:
     pixels = read_picture(file)
-    if pixels.shape != (32, 32, 3):
-        raise BadInput(f"{file} is {pixels.shape[1]} × {pixels.shape[0]} pixels; it should be 32 × 32, unpack it again")
-    return torch.from_numpy(pixels).permute(2, 0, 1)
+    if pixels.shape != (3, 32, 32):
+        raise BadInput(f"{file} is {pixels.shape[2]} × {pixels.shape[1]} pixels; it should be 32 × 32, unpack it again")
+    return pixels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from bise.data.arguments import SPLITS, check_choice
+from bise.data.columns import read_columns
 from bise.data.contract import Labelled
 from bise.data.idx import data_root
+from bise.data.naming import yes_or_no
+from bise.data.numbering import NUMBER, split_numbers
 from bise.data.strings import Strings
 from bise.errors import BadInput
 
@@ -48,14 +50,15 @@ def civilcomments(
         classes=2,
         bias_classes=2,
         aligned=[0, 1],
+        names=yes_or_no("toxic", "identity"),
     )
 
 
 class Comments(Dataset[dict[str, Tensor]]):
     """Texts in one block of bytes, each cut into word pieces when it is asked for."""
 
-    def __init__(self, texts: Sequence[str], vocabulary: Path, length: int) -> None:
-        self.texts = Strings(texts)
+    def __init__(self, texts: Strings, vocabulary: Path, length: int) -> None:
+        self.texts = texts
         self.tokenizer = tokenizer(vocabulary, length)
 
     def __len__(self) -> int:
@@ -87,42 +90,29 @@ def tokenizer(vocabulary: Path, length: int) -> Any:
     return made
 
 
-def read_comments(path: Path, split: str) -> tuple[list[str], Tensor, Tensor]:
+def read_comments(path: Path, split: str) -> tuple[Strings, Tensor, Tensor]:
     """(texts, y [N], b [N]) of one split of WILDS' csv."""
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise BadInput("pandas is not installed; install the extra: pip install 'bise[data]'") from error
     if not path.is_file():
         raise BadInput(f"{path} does not exist; put the csv of WILDS' CivilComments there")
-    columns = ["comment_text", "split", "toxicity", *IDENTITIES]
-    try:
-        # a comment may read "null", which is a word there; only in the columns of numbers a blank is a gap
-        table = pandas.read_csv(path, usecols=columns, dtype=str, keep_default_na=False, encoding="utf-8")
-    except ValueError as error:  # columns, quoting, encoding: pandas raises all of them as kinds of it
-        raise BadInput(f"{path} is not as WILDS ships it ({str(error).strip().splitlines()[-1]})") from error
-    known = table["split"].isin(SPLITS)
-    if not known.all():
-        bad = table["split"][~known].iloc[0]
-        raise BadInput(f"{path} has the split {str(bad)[:20]!r}; it takes {', '.join(SPLITS)}")
-    table = table[table["split"] == split]
-    if len(table) == 0:
+    columns = read_columns(path, ["comment_text", "split", "toxicity", *IDENTITIES], separator=",").values
+    parts = split_numbers(columns["split"], f"{path}, column 'split'")
+    rows = (parts == SPLITS.index(split)).nonzero().flatten().tolist()
+    if not rows:
         raise BadInput(f"{path} has no comment in the split {split!r}; fetch it again")
-    toxic = _at_least_half(table["toxicity"], path, blank=False)
-    mentioned = torch.zeros_like(toxic)
-    for identity in IDENTITIES:
-        mentioned |= _at_least_half(table[identity], path, blank=True)
-    return list(table["comment_text"]), toxic.long(), mentioned.long()
+
+    def half(name: str, blank: str) -> Tensor:
+        return _at_least_half(columns[name].take(rows), blank, f"{path}: {name}")
+
+    toxic = half("toxicity", blank="")
+    # an empty identity counts as not mentioned, as in WILDS' own reader
+    mentioned = torch.stack([half(name, blank="0") for name in IDENTITIES]).any(0)
+    return columns["comment_text"].take(rows), toxic.long(), mentioned.long()
 
 
-def _at_least_half(column: Any, path: Path, *, blank: bool) -> Tensor:
-    """[N] bool; where `blank`, an empty entry counts as below one half, as in WILDS' own reader."""
-    import pandas
-
-    numbers = pandas.to_numeric(column.where(column != "", "0") if blank else column, errors="coerce")
-    values = torch.tensor(numbers.to_numpy(dtype=float, na_value=float("nan")))
-    wrong = ~((values >= 0) & (values <= 1))
-    if wrong.any():
-        bad = column.iloc[int(wrong.nonzero()[0, 0])]
-        raise BadInput(f"{path}: {column.name} holds {str(bad)[:20]!r}; it takes numbers from 0 to 1")
-    return values >= 0.5
+def _at_least_half(column: Strings, blank: str, what: str) -> Tensor:
+    """[N] bool; an empty cell is read as `blank`."""
+    values = [text.strip() or blank for text in column]
+    bad = next((text for text in values if not NUMBER.fullmatch(text) or not 0 <= float(text) <= 1), None)
+    if bad is not None:
+        raise BadInput(f"{what} holds {bad[:20]!r}; it takes numbers from 0 to 1")
+    return torch.tensor([float(text) >= 0.5 for text in values])

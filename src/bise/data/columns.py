@@ -219,6 +219,8 @@ def texts(values: Sequence[Any], what: str) -> Iterator[str]:
         elif value is None or (isinstance(value, float) and math.isnan(value)):
             yield ""
         elif isinstance(value, (bytes, list, dict)):
-            raise BadInput(f"{what} holds {type(value).__name__} values; it takes text, numbers or booleans")
+            raise BadInput(
+                f"{what} holds {type(value).__name__} values; it takes text, numbers or booleans, so name other columns"
+            )
         else:
             yield str(value)

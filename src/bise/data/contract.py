@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from bise.data.cells import Cells
+from bise.data.naming import LabelNames
 from bise.data.transforms import Transform
 from bise.errors import BadInput
 
@@ -23,7 +24,8 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
     """A map-style data set with its targets y and biases b known beforehand; yields (x, y, b).
 
     `dataset` yields x, (x, …) or anything whose first element is x. `b` holds one int a sample, or one tuple
-    of ints where there are several biases. `classes` and `bias_classes` default to the largest label plus one.
+    of ints where there are several biases. `names` says what they are called, for tables and reports; `classes` and
+    `bias_classes` default to how many names there are, or else to the largest label plus one.
     `aligned` maps each y to its aligned b (a tuple for several biases); left out, it is measured. `groups` says
     what the metrics average over: "cells", or "alignment" for the 2^K combinations of aligned and conflicting.
     Where `dataset` holds pictures as bytes, `transform` makes them what a network takes, in batches on its device.
@@ -40,9 +42,11 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
         aligned: Alignment | None = None,
         groups: str = "cells",
         transform: Transform | None = None,
+        names: LabelNames | None = None,
     ) -> None:
         self.dataset = dataset
         self.transform = transform
+        self.names = names
         self.y = _label_tensor(y, "y")
         self.b = None if b is None else _label_tensor(b, "b")
         if self.y.dim() != 1:
@@ -50,6 +54,11 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
         for name, values in (("y", self.y), ("b", self.b)):
             if values is not None and len(values) != len(dataset):
                 raise BadInput(f"{name} has {len(values)} labels for {len(dataset)} samples; give one for each sample")
+        if names is not None:
+            classes = len(names.classes) if classes is None else classes
+            bias_classes = (
+                [len(found) for found in names.bias_classes] or None if bias_classes is None else bias_classes
+            )
         self.classes = classes
         self.bias_classes = (bias_classes,) if isinstance(bias_classes, int) else bias_classes
         self.aligned = aligned
@@ -151,6 +160,7 @@ def labels(
         bias_classes=own.bias_classes if own is not None else None,
         aligned=aligned if aligned is not None or own is None else own.aligned,
         groups=own.groups if own is not None else "cells",
+        called=own.names if own is not None and own.b is not None else None,
     )
 
 

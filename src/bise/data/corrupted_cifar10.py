@@ -7,13 +7,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.data.arguments import SPLITS, check_choice, check_share
 from bise.data.cache import cached, digest
 from bise.data.cifar10 import Cifar10, cifar10
 from bise.data.cifar10c_archive import archive
 from bise.data.contract import Deferred, Labelled
 from bise.data.corruptions import VERSION, corrupt
+from bise.data.naming import LabelNames
 from bise.data.transforms import Transform
-from bise.errors import BadInput
+from bise.errors import BadInput, NoSplit
 
 LISTS = {
     "dfa": (
@@ -30,6 +32,7 @@ LISTS = {
     ),
 }  # fmt: skip
 """The corruption that goes with each class, in the classes' order."""
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ALIASES = {"held-out": "dfa", "paper": "dfa"}
 TRANSFORM = Transform(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), crop=4, flip=True)
 TEST = 1 << 20
@@ -64,8 +67,17 @@ def corrupted_cifar10(
         y = everything[index]
         b = milestones(y, rho if split == "train" else 0.1)
         pictures = Deferred(lambda: _made(source, index, b, seed, protocol, severity), len(y))
-    same = list(range(10))
-    return Labelled(pictures, y=y, b=b, classes=10, bias_classes=10, aligned=same, transform=TRANSFORM)
+    corruptions = LISTS["dfa" if protocol == "archive" else protocol]
+    return Labelled(
+        pictures,
+        y=y,
+        b=b,
+        classes=10,
+        bias_classes=10,
+        aligned=list(range(10)),
+        transform=TRANSFORM,
+        names=LabelNames(target="class", biases=("corruption",), classes=CLASSES, bias_classes=(corruptions,)),
+    )
 
 
 def milestones(y: Tensor, rho: float) -> Tensor:
@@ -81,15 +93,11 @@ def milestones(y: Tensor, rho: float) -> Tensor:
 
 
 def _check(split: str, rho: float, protocol: str, severity: int) -> None:
-    if split not in ("train", "val", "test"):
-        raise BadInput(f'split={split!r} is unknown; use "train", "val" or "test"')
-    if protocol not in (*LISTS, "archive"):
-        names = ", ".join(f'"{name}"' for name in LISTS)
-        raise BadInput(f'protocol={protocol!r} is unknown; use {names} or "archive"')
+    check_choice("split", split, SPLITS)
+    check_choice("protocol", protocol, (*LISTS, "archive"))
     if protocol.startswith("lff") and split == "val":
-        raise BadInput(f'protocol="{protocol}" trains on all pictures and has no val; use "dfa", which keeps a tenth')
-    if not 0 <= rho <= 1:
-        raise BadInput(f"rho={rho} is no share of aligned samples; give a value from 0 to 1")
+        raise NoSplit(f'protocol="{protocol}" trains on all pictures and has no val; use "dfa", which keeps a tenth')
+    check_share(rho)
     if severity not in range(1, 6):
         raise BadInput(f"severity={severity} is unknown; use 1 to 5")
     if protocol == "archive" and severity != 5:

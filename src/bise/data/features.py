@@ -134,16 +134,19 @@ def _doubt(column: Strings, name: str) -> None:
 def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | None:
     """The cells as numbers, NaN where one is empty; None where one is something else."""
     out = array("d")
+    huge = ""
     for text in values:
         text = text.strip()
         if not text or text.lower() == "nan":
             out.append(math.nan)
-        elif NUMBER.fullmatch(text) is None:
+        elif NUMBER.fullmatch(text) is None and text.lower().lstrip("+-") not in ("inf", "infinity"):
             return None
         else:
             out.append(float(text))
-            if not abs(out[-1]) <= 1e30:  # its square must be finite too
-                raise BadInput(f"column {name!r} holds {text[:40]} in row {len(out)}, too large a number for a feature")
+            if not huge and not abs(out[-1]) <= 1e30:  # its square must be finite too
+                huge = f"{text[:40]} in row {len(out)}"
+    if huge:
+        raise BadInput(f"column {name!r} holds {huge}, too large a number for a feature; empty that cell")
     return np.array(out, dtype=np.float64)
 
 

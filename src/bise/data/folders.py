@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from bise.data.columns import missing_column, read_columns, texts
+from bise.data.encoded import EncodedOf
 from bise.data.features import Encoder
 from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
-from bise.data.pictures import ENDINGS, Pictures
+from bise.data.pictures import ENDINGS
 from bise.data.strings import Strings
-from bise.data.tables import PicturesOf, RowsOf, SentencesOf, Table, TableData, check_arguments, unread
+from bise.data.tables import Numbered, PicturesOf, RowsOf, SentencesOf, Table, TableData, check_arguments, unread
 from bise.data.transforms import Transform
 from bise.errors import BadInput, BiseWarning
 
@@ -63,22 +64,18 @@ def read_image_folder(
         part = torch.tensor([int(part or 0) for part in parts])
     else:
         part = held_out(len(files), holdout, seed)
-    y, class_names = number_labels(classes, str(folder))
-    check_targets(y, class_names, str(folder))
-    names: tuple[str, ...] = ()
-    columns: list[tuple[Tensor, tuple[str, ...]]] = []
+    targets = number_labels(classes, str(folder))
+    check_targets(*targets, str(folder))
+    biases: dict[str, Numbered] = {}
     if bias_csv is not None:
-        names, columns = _biases(Path(bias_csv), files, file_column, bias)
+        biases = _biases(Path(bias_csv), files, file_column, bias)
     elif bias:
         raise BadInput(f"{folder} holds no biases; name the csv that does with bias_csv")
-    return Table(
-        target="class",
-        biases=names,
-        y=y,
-        b=torch.stack([codes for codes, _ in columns], 1) if columns else torch.empty(len(y), 0, dtype=torch.long),
+    return Table.of(
+        "class",
+        targets,
+        biases,
         part=part,
-        class_names=class_names,
-        bias_names=tuple(found for _, found in columns),
         inputs=unread if labels_only or size is None else PicturesOf(Strings(files), folder, size, channels),
         transform=None if labels_only else transform or Transform(),
     )
@@ -120,13 +117,14 @@ def read_hugging_face(
         )
     elif split_column is not None or holdout is not None:
         raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
-    y, class_names = _labels(whole, target, folder)
-    check_targets(y, class_names, f"{folder}, column {target!r}")
-    encoded = [_labels(whole, name, folder) for name in biases]
+    targets = _labels(whole, target, folder)
+    check_targets(*targets, f"{folder}, column {target!r}")
+    found = {name: _labels(whole, name, folder) for name in biases}
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
-        inputs = _EncodedPictures(_undecoded(whole, image, folder), image, size, channels, str(folder))
+        cells = _Cells(_undecoded(whole, image, folder), image)
+        inputs = EncodedOf(cells, size, channels, str(folder), Path())
     elif not labels_only and text is not None:
         inputs = SentencesOf(_column(whole, text, folder), tokenizer, length)
     elif not labels_only:
@@ -135,14 +133,11 @@ def read_hugging_face(
         values = {name: _column(whole, name, folder) for name in chosen}
         encoder = Encoder.fit(values, part == 0)
         inputs = RowsOf(encoder(values))
-    return Table(
-        target=target,
-        biases=biases,
-        y=y,
-        b=torch.stack([codes for codes, _ in encoded], 1) if encoded else torch.empty(len(y), 0, dtype=torch.long),
+    return Table.of(
+        target,
+        targets,
+        found,
         part=part,
-        class_names=class_names,
-        bias_names=tuple(names for _, names in encoded),
         inputs=inputs,
         transform=None if labels_only or image is None else transform or Transform(),
         encoder=encoder,
@@ -210,7 +205,7 @@ def _has_folders(folder: Path) -> bool:
 
 def _biases(
     path: Path, files: Sequence[str], file_column: str, bias: str | Sequence[str] | None
-) -> tuple[tuple[str, ...], list[tuple[Tensor, tuple[str, ...]]]]:
+) -> dict[str, Numbered]:
     asked = (bias,) if isinstance(bias, str) else tuple(bias or ())
     found = read_columns(path, [file_column, *asked] if asked else None, present=[file_column])
     names = asked or tuple(name for name in found.names if name and name != file_column)
@@ -231,17 +226,14 @@ def _biases(
         if file in row_of:
             raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} has a second row; keep one")
         row_of[file] = row
-    columns = []
+    biases: dict[str, Numbered] = {}
     for name in names:
         column = found.values[name]
-        columns.append(
-            number_labels(
-                (column[row_of[i]] if i in row_of else "" for i in range(len(files))), f"{path}, column {name!r}"
-            )
-        )
-        if not columns[-1][1]:
+        cells = (column[row_of[i]] if i in row_of else "" for i in range(len(files)))
+        biases[name] = number_labels(cells, f"{path}, column {name!r}")
+        if not biases[name][1]:
             raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias")
-    return names, columns
+    return biases
 
 
 def _loaded(folder: Path) -> tuple[Any, Tensor | None]:
@@ -272,7 +264,7 @@ def _column(whole: Any, name: str, folder: Path) -> Strings:
     return out
 
 
-def _labels(whole: Any, name: str, folder: Path) -> tuple[Tensor, tuple[str, ...]]:
+def _labels(whole: Any, name: str, folder: Path) -> Numbered:
     """Numbers and names; a ClassLabel keeps its own, where −1 and null are missing."""
     known = getattr(whole.features[name], "names", None)
     column = _column(whole, name, folder)
@@ -290,28 +282,9 @@ def _undecoded(whole: Any, name: str, folder: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class _EncodedPictures:
-    """Makes a data set of the pictures in an Image column, decoded by us, so that a broken one is named."""
-
+class _Cells:
     whole: Any
     column: str
-    size: tuple[int, int] | int
-    channels: int
-    folder: str
 
-    def __call__(self, rows: Tensor) -> _PictureColumn:
-        return _PictureColumn(self, rows)
-
-
-class _PictureColumn(Pictures):
-    def __init__(self, made_by: _EncodedPictures, rows: Tensor) -> None:
-        super().__init__(size=made_by.size, channels=made_by.channels)
-        self.made_by, self.rows = made_by, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def source(self, index: int) -> tuple[Path | bytes, str]:
-        row = int(self.rows[index])
-        cell: Mapping[str, Any] = self.made_by.whole[row][self.made_by.column] or {"bytes": b""}
-        return (Path(cell["path"]) if cell["bytes"] is None else cell["bytes"]), f"{self.made_by.folder}, row {row + 1}"
+    def __getitem__(self, row: int) -> Any:
+        return self.whole[row][self.column]

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bise.data.arguments import SPLITS, check_choice
 from bise.errors import BadInput
 
-SPLITS = ("train", "val", "test")
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
     **dict.fromkeys(("val", "valid", "validation", "dev", "1"), 1),
@@ -25,12 +25,17 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def number_labels(values: Iterable[str], what: str) -> tuple[Tensor, tuple[str, ...]]:
     """[N] label numbers by sorted distinct value, −1 where a value is empty, and the names by number.
 
-    Whole numbers are sorted as such, and 1, 01 and 1.0 are one label; anything else is sorted as text.
+    Whole numbers are sorted as such, 1, 01 and 1.0 are one label, and NaN among them is empty; anything else is
+    sorted as text.
     """
     codes: dict[str, int] = {}
     raw = torch.from_numpy(np.fromiter((codes.setdefault(v, len(codes)) for v in values), np.int64))
     names = {text: text.strip() for text in codes}
     filled = {name for name in names.values() if name}
+    gaps = {name for name in filled if name.lower() == "nan"}
+    if filled > gaps and all(NUMBER.fullmatch(name) for name in filled - gaps):  # among names it would be one
+        names = {text: "" if name in gaps else name for text, name in names.items()}
+        filled -= gaps
     ordered: list[str]
     if filled and all(_WHOLE.fullmatch(name) for name in filled):
         names = {text: str(int(name.partition(".")[0])) if name else "" for text, name in names.items()}
@@ -93,6 +98,5 @@ def held_out(rows: int, holdout: tuple[float, float] | None, seed: int) -> Tenso
 
 
 def split_number(name: str) -> int:
-    if name not in SPLITS:
-        raise BadInput(f'split={name!r} is unknown; use "train", "val" or "test"')
+    check_choice("split", name, SPLITS)
     return SPLITS.index(name)

@@ -25,9 +25,12 @@ Pillow's own limit, which other code of the same process may have lifted.
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
 
 
-def read_picture(source: str | Path | bytes, *, size: tuple[int, int], channels: int = 3, name: str = "") -> Tensor:
+def read_picture(
+    source: str | Path | bytes, *, size: tuple[int, int] | None = None, channels: int = 3, name: str = ""
+) -> Tensor:
     """A picture file, or its content, as uint8 [channels, height, width], resized to `size` = (height, width).
 
+    Without `size`, as large as it is.
     Turned as its EXIF orientation says. Transparency is dropped, as torchvision's loader does; 16 bits are
     scaled to 8; of an animation the first frame is taken, with a warning.
     """
@@ -39,14 +42,19 @@ def read_picture(source: str | Path | bytes, *, size: tuple[int, int], channels:
 
 
 class Pictures(Dataset[Tensor]):
-    """Pictures as uint8 [channels, height, width], read when they are asked for; `source` says from where."""
+    """Pictures as uint8 [channels, height, width], read when they are asked for; `source` says from where.
 
-    def __init__(self, *, size: tuple[int, int] | int, channels: int = 3) -> None:
-        self.size = picture_size(size)
+    With `crop`, the square of so many pixels in the middle is taken before it is resized.
+    """
+
+    def __init__(self, *, size: tuple[int, int] | int, channels: int = 3, crop: int | None = None) -> None:
+        self.size, self.crop = picture_size(size), crop
+        if crop is not None and crop < 1:
+            raise BadInput(f"crop={crop} is no side of a square; give at least 1")
         if channels not in (1, 3):
             raise BadInput(f"channels={channels} is no kind of picture; give 3 for colour or 1 for grey")
         self.channels = channels
-        self._told = False
+        self._told = torch.zeros(1, dtype=torch.bool).share_memory_()  # with the processes that read ahead
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -57,9 +65,9 @@ class Pictures(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         source, name = self.source(index)
-        tensor, animated = _read(source, self.size, self.channels, name)
+        tensor, animated = _read(source, self.size, self.channels, name, self.crop)
         if animated and not self._told:
-            self._told = True  # once is enough for a folder of animations
+            self._told.fill_(True)  # once is enough for a folder of animations
             warnings.warn(f"{name} is animated; of animations the first frame is taken", BiseWarning, stacklevel=2)
         return tensor
 
@@ -77,9 +85,10 @@ class PictureFiles(Pictures):
         *,
         size: tuple[int, int] | int,
         channels: int = 3,
+        crop: int | None = None,
         root: str | Path | None = None,
     ) -> None:
-        super().__init__(size=size, channels=channels)
+        super().__init__(size=size, channels=channels, crop=crop)
         self.paths = paths if isinstance(paths, Strings) else Strings(str(path) for path in paths)
         self.root = None if root is None else Path(root)
 
@@ -104,7 +113,7 @@ def check_pictures(files: Iterable[str | Path] | Pictures, *, progress: Progress
             if _read(source, (1, 1), 3, name)[1]:
                 animated.append(name)
         except _Unreadable as error:
-            unreadable[name] = error.reason
+            unreadable[_printable(name)] = error.reason
         if progress is not None and (i % 100 == 99 or i + 1 == total):
             progress("opening pictures", i + 1, total)
     if animated:
@@ -122,6 +131,8 @@ def picture_size(size: tuple[int, int] | Sequence[int] | int) -> tuple[int, int]
     both = (size, size) if isinstance(size, int) else tuple(int(side) for side in size)
     if len(both) != 2 or min(both) < 1:
         raise BadInput(f"size={size} is no size of pictures; give (height, width), or one number for a square")
+    if both[0] * both[1] > MOST_PIXELS:
+        raise BadInput(f"size={size} is more than {MOST_PIXELS:,} pixels; give a smaller one")
     return both
 
 
@@ -129,20 +140,27 @@ class _Unreadable(BadInput):
     reason = ""
 
 
+def _printable(name: str) -> str:
+    """A file's name on one line; it may hold line ends, or bytes that are no text."""
+    return name if name.isprintable() else ascii(name)
+
+
 def _unreadable(name: str, reason: str) -> _Unreadable:
-    error = _Unreadable(f"{name} can't be read as a picture ({reason}); replace it or leave it out")
+    error = _Unreadable(f"{_printable(name)} can't be read as a picture ({reason}); replace it or leave it out")
     error.reason = reason
     return error
 
 
-def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name: str) -> tuple[Tensor, bool]:
+def _read(
+    source: str | Path | bytes, size: tuple[int, int] | None, channels: int, name: str, crop: int | None = None
+) -> tuple[Tensor, bool]:
     """The picture as bytes, and whether it is animated."""
     image_module, operations = _pillow()
     if not isinstance(source, bytes):
         path = Path(source)
-        if not path.is_file():  # a pipe would wait for ever
-            raise _unreadable(name, "it is a folder" if path.is_dir() else "it does not exist")
         try:
+            if not path.is_file():  # a pipe would wait for ever
+                raise _unreadable(name, "it is a folder" if path.is_dir() else "it does not exist")
             if path.stat().st_size == 0:
                 raise _unreadable(name, "it is empty")
         except OSError as error:
@@ -163,7 +181,11 @@ def _read(source: str | Path | bytes, size: tuple[int, int], channels: int, name
                 animated = bool(getattr(image, "is_animated", False))
                 image.load()
                 picture = _eight_bits(operations.exif_transpose(image), channels, name)
-                picture = picture.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
+                if crop is not None:
+                    left, top = round((picture.width - crop) / 2), round((picture.height - crop) / 2)
+                    picture = picture.crop((left, top, left + crop, top + crop))
+                if size is not None:
+                    picture = picture.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
                 pixels = torch.from_numpy(np.array(picture, dtype=np.uint8))
     except _Unreadable:
         raise

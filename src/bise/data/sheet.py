@@ -15,56 +15,73 @@ from bise.files import write_bytes
 
 MOST_COLUMNS = 24
 """Where biases form more combinations than this, columns are the alignment groups."""
+MOST_ROWS = 100
+SMALLEST = 56
+"""Pictures of fewer pixels a side are enlarged, where nothing else is asked for."""
 GAP = 4
 LABEL = 14
 """Pixels between cells, and for a line of text."""
 
 
-def contact_sheet(data: Labelled, path: str | Path, *, per_group: int = 2, scale: int = 1) -> None:
-    """Write one PNG with the first `per_group` pictures of each target (row) and bias (column), as they are stored.
+def contact_sheet(data: Labelled, path: str | Path, *, per_group: int = 2, scale: int | None = None) -> None:
+    """Write one PNG with `per_group` pictures of each target (row) and bias (column), as they are stored.
 
-    A cell without samples stays empty; each picture is `scale` times as wide and as high.
+    They are spread evenly over a cell's samples, since some sets are sorted. A cell without samples stays empty; each
+    picture is `scale` times as wide and as high, by default as many times as small ones need to be seen.
     """
     try:
         from PIL import Image, ImageDraw
     except ModuleNotFoundError as error:
         raise BadInput("pillow is not installed; install the extra: pip install 'bise[data]'") from error
-    if per_group < 1 or scale < 1:
+    if per_group < 1 or (scale is not None and scale < 1):
         raise BadInput(f"per_group={per_group} and scale={scale} make no picture; give whole numbers from 1")
     cells = labels(data, need_bias=False)
-    columns, names = _columns(cells, data.b is not None)
-    chosen = {
-        (y, c): ((cells.y == y) & (columns == c)).nonzero().flatten()[:per_group].tolist()
-        for y in range(cells.classes)
-        for c in range(len(names))
-    }
-    height, width = (side * scale for side in _bytes(data, 0).shape[:2])
-    wide, high, left, top = per_group * width + GAP, height + GAP, 3 * LABEL, LABEL + 2
-    sheet = Image.new("RGB", (left + wide * len(names), top + high * cells.classes), "white")
+    if cells.classes > MOST_ROWS:
+        raise BadInput(f"{cells.classes} classes don't fit on a contact sheet; it takes up to {MOST_ROWS}")
+    columns, heads = _columns(cells, data.b is not None)
+    rows = [f"{cells.columns[0]}={cells.label(0, y)}" for y in range(cells.classes)]
+    first = _bytes(data, 0)
+    scale = scale or max(1, -(-SMALLEST // min(first.shape[:2])))
+    height, width = (side * scale for side in first.shape[:2])
+    pen = ImageDraw.Draw(Image.new("RGB", (1, 1)))
+    wide = max(per_group * width, *(int(pen.textlength(text)) + 2 for text in heads)) + GAP
+    left = max(int(pen.textlength(text)) for text in rows) + 2 * GAP
+    high, top = max(height, LABEL) + GAP, LABEL + 2
+    sheet = Image.new("RGB", (left + wide * len(heads), top + high * len(rows)), "white")
     pen = ImageDraw.Draw(sheet)
-    for c, name in enumerate(names):
-        pen.text((left + c * wide, 1), name, fill="black")
-    for (y, c), samples in chosen.items():
-        if c == 0:
-            pen.text((2, top + y * high + (height - LABEL) // 2), f"y={y}", fill="black")
-        for k, sample in enumerate(samples):
-            picture = Image.fromarray(_bytes(data, sample).numpy()).resize((width, height), Image.Resampling.NEAREST)
-            sheet.paste(picture, (left + c * wide + k * width, top + y * high))
+    for c, text in enumerate(heads):
+        pen.text((left + c * wide, 1), text, fill="black")
+    for y, text in enumerate(rows):
+        pen.text((2, top + y * high + (height - LABEL) // 2), text, fill="black")
+        for c in range(len(heads)):
+            found = ((cells.y == y) & (columns == c)).nonzero().flatten()
+            places = torch.linspace(0, len(found) - 1, min(per_group, len(found))).long()
+            for k, sample in enumerate(found[places].tolist()):
+                picture = Image.fromarray(_bytes(data, sample).numpy())
+                picture = picture.resize((width, height), Image.Resampling.NEAREST)
+                sheet.paste(picture, (left + c * wide + k * width, top + y * high))
     content = io.BytesIO()
     sheet.save(content, format="PNG")
     write_bytes(Path(path), content.getvalue())
 
 
 def _columns(cells: Cells, biased: bool) -> tuple[Tensor, list[str]]:
-    """[N]: the column of each sample, and the columns' names."""
+    """[N]: the column of each sample (those without a bias label have one of their own), and the columns' names."""
     if not biased:
         return torch.zeros_like(cells.y), ["all"]
     combinations = cells.counts.numel() // cells.classes
     if combinations <= MOST_COLUMNS:
-        names = [cells.name_of(c).partition(" ")[2] for c in range(combinations)]
-        return cells.index % combinations, names
-    words = ["".join("ac"[group >> k & 1] for k in reversed(range(cells.biases))) for group in range(2**cells.biases)]
-    return cells.alignment_index, [word.replace("a", "aligned ").replace("c", "conflicting ").strip() for word in words]
+        first = f"{cells.columns[0]}={cells.label(0, 0)} "
+        names = [cells.name_of(c).removeprefix(first) for c in range(combinations)]
+        columns = cells.index % combinations
+    else:
+        words = [[group >> k & 1 for k in reversed(range(cells.biases))] for group in range(2**cells.biases)]
+        names = [", ".join("conflicting" if bit else "aligned" for bit in bits) for bits in words]
+        columns = cells.alignment_index
+    if cells.unknown:
+        columns = torch.where(cells.known, columns, len(names))
+        names = [*names, "without a bias label"]
+    return columns, names
 
 
 def _bytes(data: Labelled, index: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,33 @@ from torch.utils.data import TensorDataset
 
 from bise.data.columns import Columns, missing_column, read_columns
 from bise.data.contract import Labelled
+from bise.data.encoded import EncodedOf, parquet_pictures
 from bise.data.features import Encoder, Texts
+from bise.data.naming import LabelNames
 from bise.data.numbering import check_targets, held_out, number_labels, split_number, split_numbers
 from bise.data.pictures import PictureFiles
 from bise.data.strings import Strings
 from bise.data.transforms import Transform
 from bise.errors import BadInput, BiseWarning
 
+Numbered = tuple[Tensor, tuple[str, ...]]
+"""The numbers [N] of a column's labels, and their names."""
+
 
 class TableData(Labelled):
     """One split of a table; its labels have names, and b = −1 stands for a row without a bias label."""
 
-    target: str
-    biases: tuple[str, ...]
-    class_names: tuple[str, ...]
-    bias_names: tuple[tuple[str, ...], ...]
+    names: LabelNames
     encoder: Encoder | None = None
     """How its features were made, and those of new rows are."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.names.classes
+
+    @property
+    def bias_names(self) -> tuple[tuple[str, ...], ...]:
+        return self.names.bias_classes
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -41,24 +51,46 @@ class TableData(Labelled):
 class Table:
     """The labels of every row, numbered alike in all splits, and how a split's inputs are made."""
 
-    target: str
-    biases: tuple[str, ...]
+    names: LabelNames
     y: Tensor
     """[N]"""
     b: Tensor
     """[N, K], −1 where a row has no bias label."""
     part: Tensor
     """[N]: 0 for train, 1 for val, 2 for test."""
-    class_names: tuple[str, ...]
-    bias_names: tuple[tuple[str, ...], ...]
     inputs: Callable[[Tensor], Any]
     """From the numbers of rows to a data set of their x."""
     transform: Transform | None = None
     encoder: Encoder | None = None
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        return () if self.encoder is None else self.encoder.names
+    @staticmethod
+    def of(
+        target: str,
+        targets: Numbered,
+        biases: Mapping[str, Numbered],
+        *,
+        part: Tensor,
+        inputs: Callable[[Tensor], Any],
+        transform: Transform | None = None,
+        encoder: Encoder | None = None,
+    ) -> Table:
+        """From the columns' numbers [N] and the names of these, biases as {column: …}."""
+        y, classes = targets
+        columns = [codes for codes, _ in biases.values()]
+        return Table(
+            names=LabelNames(
+                target=target,
+                biases=tuple(biases),
+                classes=classes,
+                bias_classes=tuple(names for _, names in biases.values()),
+            ),
+            y=y,
+            b=torch.stack(columns, 1) if columns else torch.empty(len(y), 0, dtype=torch.long),
+            part=part,
+            inputs=inputs,
+            transform=transform,
+            encoder=encoder,
+        )
 
     def split(self, name: str) -> TableData | None:
         """The rows of "train", "val" or "test" as (x, y, b); None where there are none."""
@@ -69,13 +101,10 @@ class Table:
         data = TableData(
             self.inputs(rows),
             y=self.y[rows],
-            b=None if not self.biases else b[:, 0] if len(self.biases) == 1 else b,
-            classes=len(self.class_names),
-            bias_classes=[len(names) for names in self.bias_names] if self.biases else None,
+            b=None if b.shape[1] == 0 else b[:, 0] if b.shape[1] == 1 else b,
             transform=self.transform,
+            names=self.names,
         )
-        data.target, data.biases = self.target, self.biases
-        data.class_names, data.bias_names = self.class_names, self.bias_names
         data.encoder = self.encoder
         return data
 
@@ -110,7 +139,8 @@ def read_table(
 ) -> Table:
     """A csv or parquet file, one row a sample.
 
-    x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`), the
+    x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`; in
+    parquet also the files' bytes, which are held in memory), the
     `text` column (with `tokenizer` and `length`), or the `features` (left out: every column that has no other use).
     Rows belong to the split that `split_column` says; without one, `holdout=(val, test)` takes these shares by
     `seed`, and without both every row is train. `labels_only` leaves the inputs unread.
@@ -124,21 +154,24 @@ def read_table(
         raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
     used = [target, *biases, *([split_column] if split_column else [])]
     own = [image or text or ""] if image or text else list(features or ())
-    wanted = used if labels_only else None if not own else [*used, *own]
+    encoded = None if labels_only or image is None else parquet_pictures(path, image)
+    wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
     columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
-    y, class_names = _targets(path, columns, target)
-    encoded = [_bias(path, columns, name) for name in biases]
-    b = torch.stack([codes for codes, _ in encoded], 1) if encoded else torch.empty(len(y), 0, dtype=torch.long)
+    targets = _targets(path, columns, target)
+    found = {name: _bias(path, columns, name) for name in biases}
     part = _parts(path, columns, split_column, holdout, seed)
     encoder: Encoder | None = None
     inputs: Callable[[Tensor], Any]
     if labels_only:
         inputs = unread
     elif image is not None:
-        files = columns.values[image]
-        _check_filled(path, files, image)
         folder = path.parent if root is None else Path(root)
-        inputs = PicturesOf(files, folder, size if size is not None else 1, channels)
+        side = size if size is not None else 1
+        if encoded is not None:
+            inputs = EncodedOf(encoded, side, channels, str(path), folder)
+        else:
+            _check_filled(path, columns.values[image], image)
+            inputs = PicturesOf(columns.values[image], folder, side, channels)
         transform = transform or Transform()
     elif text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
@@ -146,14 +179,11 @@ def read_table(
         chosen = _feature_columns(path, columns, used, features)
         encoder = Encoder.fit(chosen, part == 0)
         inputs = RowsOf(encoder(chosen))
-    return Table(
-        target=target,
-        biases=biases,
-        y=y,
-        b=b,
+    return Table.of(
+        target,
+        targets,
+        found,
         part=part,
-        class_names=class_names,
-        bias_names=tuple(found for _, found in encoded),
         inputs=inputs,
         transform=transform if image is not None and not labels_only else None,
         encoder=encoder,
@@ -200,13 +230,13 @@ def unread(rows: Tensor) -> Any:
     return range(len(rows))
 
 
-def _targets(path: Path, columns: Columns, name: str) -> tuple[Tensor, tuple[str, ...]]:
+def _targets(path: Path, columns: Columns, name: str) -> Numbered:
     y, names = number_labels(columns.values[name], f"{path}, column {name!r}")
     check_targets(y, names, f"{path}, column {name!r}")
     return y, names
 
 
-def _bias(path: Path, columns: Columns, name: str) -> tuple[Tensor, tuple[str, ...]]:
+def _bias(path: Path, columns: Columns, name: str) -> Numbered:
     b, names = number_labels(columns.values[name], f"{path}, column {name!r}")
     if not names:
         raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias, or let pseudo_bias make one")

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from bise.data.contract import input_of, stored, tensors_of
+from bise.data.pictures import Pictures
 from bise.engine.storage import Store
 from bise.errors import BadInput
 from bise.models.outputs import tensors_in, to_device
 
 CHECKED_AT_ONCE = 4096
 """Samples whose numbers are looked over in one go, so that the flags don't take the memory of the data."""
+MOST_WORKERS = 4
+FEW = 256
+"""Pictures that are read before a worker process would have started."""
 
 
 class Inputs:
@@ -24,17 +32,27 @@ class Inputs:
     A `TensorDataset` (or a `Labelled` one over it) is deterministic, so it moves to the device whole where it
     takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch. A `Labelled`
     set's transform is done on the device, batch by batch, in either case. The rows of a `Store` serve as inputs too.
+    Data sets that are asked are read ahead by `workers` processes; None is up to four for picture files, and none for
+    others, which may not bear it.
     """
 
     channels_last = False
 
     def __init__(
-        self, dataset: Any, device: torch.device, *, budget: int = 8 << 30, workers: int = 0, checked: bool = False
+        self,
+        dataset: Any,
+        device: torch.device,
+        *,
+        budget: int = 8 << 30,
+        workers: int | None = None,
+        checked: bool = False,
     ) -> None:
+        if workers is not None and workers < 0:
+            raise BadInput(f"workers={workers} is no number of processes; give 0 or more")
         # "cuda" is the current one, and tensors there say which that is
         self.device = torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
         self.workers = workers
-        self.rounds = 0
+        self.seeds = torch.Generator()  # of the workers, so that an epoch's differ from the one's before
         self.dataset, self.transform = stored(dataset)
         tensors = tensors_of(self.dataset)
         self.store = dataset if isinstance(dataset, Store) else None
@@ -96,18 +114,25 @@ class Inputs:
         loader = DataLoader(
             _XOnly(self.dataset),
             batch_sampler=_Lists(chunks),
-            num_workers=self.workers,
+            num_workers=self._workers(chunks),
             pin_memory=self.device.type == "cuda",
-            generator=self._seeds(),
+            generator=self.seeds,  # else it would draw from the caller's random numbers
+            collate_fn=_batched,
         )
-        for x, index in zip(_named(loader), chunks, strict=True):
+        for x, index in zip(_living(loader), chunks, strict=True):
+            if isinstance(x, _Refused):
+                raise BadInput(x.sentence)
             _check_finite(x, index)
             yield to_device(x, self.device), index
 
-    def _seeds(self) -> torch.Generator:
-        """Where the loader's workers get their seeds: others each time, and not drawn from the caller's numbers."""
-        self.rounds += 1
-        return torch.Generator().manual_seed((torch.initial_seed() + self.rounds) % 2**63)
+    def _workers(self, chunks: list[Tensor]) -> int:
+        """How many processes read these runs of indices."""
+        if len(chunks) == 1:  # nothing to read ahead
+            return 0
+        if self.workers is not None:
+            return self.workers
+        many = sum(len(chunk) for chunk in chunks) >= FEW
+        return automatic_workers(self.dataset, max(len(chunk) for chunk in chunks)) if many else 0
 
     def _laid_out(self, x: Any) -> Any:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x
@@ -137,14 +162,48 @@ class Inputs:
         return next(self.batches(torch.arange(min(count, len(self))), count))[0]
 
 
-def _named(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's batches; bad input in a worker comes wrapped in its traceback, of which the sentence is kept."""
+def automatic_workers(dataset: Any, batch: int) -> int:
+    """Processes to read picture files in such batches, by cores and shared memory; none where they can't be forked."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    # the first is the default; asking for it would settle it for the caller's program
+    method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    if not isinstance(dataset, Pictures) or method != "fork" or multiprocessing.current_process().daemon:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # batches come through shared memory, of which a container may have little: two wait and one is made, in each
+    each = 3 * batch * dataset.channels * dataset.size[0] * dataset.size[1]
+    return min(MOST_WORKERS, cores - 1, _shared_memory() // each)
+
+
+def _shared_memory() -> int:
+    """Free bytes of it."""
+    try:
+        return shutil.disk_usage("/dev/shm").free
+    except OSError:
+        return 0
+
+
+def _living(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The loader's batches; one of its processes may be killed, where memory runs out."""
     try:
         yield from loader
-    except BadInput as error:
-        if not loader.num_workers:
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        # what the data set itself raised comes as "Caught … in DataLoader worker"
+        died = str(error).startswith("DataLoader worker") if isinstance(error, RuntimeError) else loader.num_workers
+        if not died or str(error).startswith("Caught"):
             raise
-        raise BadInput(str(error).strip().splitlines()[-1].partition(": ")[2]) from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"a process that reads ahead was killed, perhaps for memory ({reason}); use fewer workers, or 0"
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """Bad input that a worker met: raised there, the sentence would come wrapped in its traceback."""
+
+    sentence: str
 
 
 class _Lists:
@@ -167,8 +226,21 @@ class _XOnly(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> Any:
-        return input_of(self.dataset[index])
+    def __getitems__(self, indices: list[int]) -> list[Any] | _Refused:
+        try:
+            return [input_of(self.dataset[index]) for index in indices]
+        except BadInput as error:
+            return _Refused(str(error))
+
+
+def _batched(samples: list[Any] | _Refused) -> Any:
+    if isinstance(samples, _Refused):
+        return samples
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        return _Refused(f"the inputs of a batch don't stack ({reason}); give tensors of one shape, or dicts of them")
 
 
 def _check_finite(x: Any, index: Tensor | None = None) -> None:

@@ -18,14 +18,14 @@ from bise.gates import Subnetwork
 class Validation:
     """Accuracy over samples, mean over groups and worst group of whatever network it is called with.
 
-    Refuses a set with classes that the training set lacks.
+    Refuses a set with classes that the training set lacks. Read as the training inputs are, `beside` it.
     """
 
     def __init__(
         self,
         val: Any,
         train: Cells,
-        device: torch.device,
+        beside: Inputs,
         progress: Progress | None = None,
         precision: str = "fp32",
         budget: int = 8 << 30,
@@ -36,7 +36,7 @@ class Validation:
         self.cells = cells.realigned(train.aligned_bias)
         if not cells.known.any():
             raise BadInput("no sample of val has all its bias labels, so it can't select by group; label some")
-        self.inputs = Inputs(val, device, budget=budget)
+        self.inputs = Inputs(val, beside.device, budget=budget, workers=beside.workers)
         self.precision = precision
         self.y = cells.y.to(self.inputs.device)
         self.cell = torch.where(cells.known, cells.index, len(cells.counts)).to(self.inputs.device)

@@ -1,0 +1,57 @@
+"""What the target, the biases and their labels are called, so that tables can say it in people's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bise.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNames:
+    """Names of the target and of each bias, and of the labels of each."""
+
+    target: str
+    biases: tuple[str, ...]
+    classes: tuple[str, ...]
+    bias_classes: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.biases) != len(self.bias_classes):
+            raise BadInput(
+                f"there are {len(self.biases)} names of biases, and labels' names for {len(self.bias_classes)};"
+                " give both for each bias"
+            )
+        for what, names in zip(self.columns, self.labels, strict=True):
+            if len(set(names)) < len(names):
+                raise BadInput(f"two labels of {what} have the same name; give each its own")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the target and of each bias."""
+        return self.target, *self.biases
+
+    @property
+    def labels(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the labels of each of them."""
+        return self.classes, *self.bias_classes
+
+    def check_sizes(self, classes: int, bias_classes: Sequence[int]) -> None:
+        """Refuse names that are not as many as there are labels."""
+        sizes = (classes, *bias_classes)
+        if len(sizes) != len(self.labels):
+            raise BadInput(f"there are names for {len(self.labels) - 1} biases, and {len(bias_classes)} biases")
+        for what, names, size in zip(self.columns, self.labels, sizes, strict=True):
+            if len(names) != size:
+                raise BadInput(f"{what} has {len(names)} names for {size} labels; give one for each")
+
+
+def numbered(biases: int) -> tuple[str, ...]:
+    """What the target and the biases are called where they have no names."""
+    return ("y", "b") if biases == 1 else ("y", *(f"b[{k}]" for k in range(biases)))
+
+
+def yes_or_no(target: str, bias: str) -> LabelNames:
+    """For two attributes that a sample has (1) or has not (0)."""
+    return LabelNames(target=target, biases=(bias,), classes=("no", "yes"), bias_classes=(("no", "yes"),))
