@@ -30,10 +30,10 @@ def frozen_part(sub: Subnetwork, held: list[Inputs], draws: int, budget: int, pr
         modules = prefix(sub, example) if often else []
         each = bytes_each(sub, modules, example, precision) if modules else 0
         if not modules or each * sum(len(inputs) for inputs in held) > budget:
-            yield held
-            return
-        passed = [behind(sub, modules, inputs, precision) for inputs in held]
-        with skipping(modules):
+            modules, passed = [], held
+        else:
+            passed = [behind(sub, modules, inputs, precision) for inputs in held]
+        with skipping(modules), cast_weights(sub, precision, held[0].channels_last):
             yield passed
 
 
@@ -176,6 +176,27 @@ def shifted(pairs: list[Pair], by: list[Tensor] | None = None) -> Iterator[None]
         for (convolution, norm), (mean, bias) in zip(pairs, kept, strict=True):
             norm._buffers["running_mean"] = mean
             convolution._parameters["bias"] = bias
+
+
+@contextmanager
+def cast_weights(sub: Subnetwork, precision: str, channels_last: bool) -> Iterator[None]:
+    """While open, convolutions and linear layers hold their weights in bf16, where that is the precision of a pass.
+
+    Autocast would round the same fp32 weights the same way, and lay them out anew, in every step.
+    """
+    layers = [m for m in sub.network.modules() if type(m) in (nn.Conv2d, nn.Linear)] if precision == "bf16" else []
+    kept = [{name: p for name, p in layer._parameters.items() if p is not None} for layer in layers]
+    for layer, parameters in zip(layers, kept, strict=True):
+        for name, parameter in parameters.items():
+            whole = channels_last and parameter.dim() == 4
+            layout = torch.channels_last if whole else torch.contiguous_format
+            cast = parameter.detach().to(torch.bfloat16).contiguous(memory_format=layout)
+            layer._parameters[name] = nn.Parameter(cast, requires_grad=False)
+    try:
+        yield
+    finally:
+        for layer, parameters in zip(layers, kept, strict=True):
+            layer._parameters.update(parameters)
 
 
 class _FrozenNorm(torch.autograd.Function):
