@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
 from bise.data.sampling import Sampler, sample_weights, strata
+from bise.engine.checkpoints import EVERY, Checkpoint, key_of, named, optimizer_tensors, restore_optimizer
 from bise.engine.frozen import frozen_part
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -49,13 +51,16 @@ def extract(
     workers: int | None = None,
     progress: Progress | None = None,
     log: Log | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
 ) -> Subnetwork:
     """Find the subnetwork of `model` that doesn't lean on b, on its own weights and device; the model is not changed.
 
     `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays
     at hand as `.last`; without it the last mask is returned. `progress(label, done, total)` and `log(row)` are
     told how it goes. `workers` processes read data that are not in memory; None is up to four for picture files.
-    What was done is in the result's `.record`.
+    The state is kept in the file `checkpoint`, every so many seconds; where it exists already, the run goes on from
+    there and ends as it would have without the stop. What was done is in the result's `.record`.
     """
     config = config or ExtractConfig()
     if torch.is_inference_mode_enabled():
@@ -94,7 +99,11 @@ def extract(
         if passed is not held:
             memory.take(sum(inputs.x.nbytes for inputs in passed if inputs.x is not None))
         inputs, validation = passed[0], None if validation is None else validation.on(passed[1])
-        learner = _Learner(sub, inputs, cells, validation, config, progress, log, memory.left)
+        kept = None
+        if checkpoint is not None:
+            whose = [[site.name for site in placement.sites], sub.bottleneck, before, val is not None]
+            kept = Checkpoint(checkpoint, key=key_of(asdict(config), whose, cells.y, cells.b), every=checkpoint_every)
+        learner = _Learner(sub, inputs, cells, validation, config, progress, log, memory.left, kept)
         learner.notes += [f"no gate for {what}" for what in placement.left_out]
         with torch.enable_grad():
             result = learner.run()
@@ -135,8 +144,9 @@ class _Learner:
         progress: Progress | None,
         log: Log | None,
         budget: int,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        self.budget = budget
+        self.budget, self.checkpoint = budget, checkpoint
         self.sub, self.inputs, self.cells, self.validation, self.config = sub, inputs, cells, validation, config
         self.progress, self.log = progress, log
         self.device = inputs.device
@@ -205,15 +215,18 @@ class _Learner:
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
+        self._resume()
         alive = self.scores.state()
-        epoch = 0
+        epoch = len(self.history)
         for phase, tau in enumerate(taus):
+            if epoch >= (phase + 1) * c.upsilon:
+                continue
             self.tau.fill_(tau)
-            if c.mi != "none" and c.head_epochs:
+            if c.mi != "none" and c.head_epochs and epoch == phase * c.upsilon:
                 self.scores.set_mask()
                 with self._clock("head"):
                     self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
-            for _ in range(c.upsilon):
+            while epoch < (phase + 1) * c.upsilon:
                 epoch += 1
                 row = self._epoch(epoch, tau)
                 if self.progress is not None:
@@ -227,6 +240,8 @@ class _Learner:
                 left += [(steps * c.upsilon, later) for later in taus[phase + 1 :]]
                 done = c.early_stop and c.bn == "frozen" and epoch < total and self._settled(left)
                 self._finish_epoch(epoch, row, last=done or epoch == total)
+                if self.checkpoint is not None and (self.checkpoint.due or epoch == total) and not done:
+                    self._save()
                 if done:
                     self._coast(left, epoch)
                     if self.progress is not None:
@@ -358,6 +373,58 @@ class _Learner:
         steps = sum(count for count, _ in left)
         self.scores.flat.copy_(coast(self.scores.flat, self.scores.velocity, steps, **self.rates))
         self.stopped = f"epoch {epoch}: no gate can flip any more"
+
+    # stopping and going on
+
+    def _save(self) -> None:
+        """Everything that the rest of the run depends on."""
+        assert self.checkpoint is not None
+        everything = named_tensors(self.sub.network)
+        tensors = self._learned_tensors() | {f"own.{name}": everything[name] for name in self.sub.owned}
+        tensors["random.own"] = self.generator.get_state()
+        if self.batch_norm is not None:
+            tensors |= optimizer_tensors(self.batch_norm)
+        best = None
+        if self.best is not None:
+            value, epoch, (scores, owned) = self.best
+            best = [value, epoch]
+            tensors |= {"best.scores": scores} | {f"best.own.{name}": tensor for name, tensor in owned.items()}
+        judged = getattr(self, "judged", None)
+        state = {"history": self.history, "best": best, "judged": judged, "changed": self.changed}
+        self.checkpoint.save(tensors, state | {"seconds": self.seconds, "notes": self.notes})
+
+    def _resume(self) -> None:
+        """Go on from the checkpoint, where there is one."""
+        found = None if self.checkpoint is None else self.checkpoint.load()
+        if found is None:
+            return
+        tensors, state = found
+        for name, tensor in self._learned_tensors().items():
+            tensor.copy_(tensors[name])
+        everything = named_tensors(self.sub.network)
+        for name in self.sub.owned:
+            everything[name].detach().copy_(tensors[f"own.{name}"])
+        self.generator.set_state(tensors["random.own"])
+        if self.batch_norm is not None:
+            restore_optimizer(self.batch_norm, tensors)
+        self.history, self.changed, self.seconds = state["history"], state["changed"], state["seconds"]
+        self.judged, self.notes = state["judged"], state["notes"]
+        if state["best"] is not None:
+            value, epoch = state["best"]
+            owned = {name: tensor.to(self.device) for name, tensor in named(tensors, "best.own.").items()}
+            self.best = (value, epoch, (tensors["best.scores"].to(self.device), owned))
+        if self.log is not None:
+            for row in self.history:
+                self.log(row)
+
+    def _learned_tensors(self) -> dict[str, Tensor]:
+        return {
+            "scores": self.scores.flat,
+            "velocity": self.scores.velocity,
+            "raw": self.scores.raw,
+            "heads": self.heads.parameters,
+            "heads.velocity": self.heads.velocity,
+        }
 
     def _undo(self, alive: State, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
         """Go back to the last mask that lived, and say so."""

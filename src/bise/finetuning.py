@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from bise.config import TrainConfig
 from bise.data.contract import Progress, labels
+from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
@@ -18,7 +20,7 @@ from bise.engine.validation import Validation
 from bise.extraction import Log, check_classes
 from bise.gates import Subnetwork
 from bise.models.outputs import device_of
-from bise.twin import named_tensors
+from bise.twin import fingerprint, named_tensors
 
 
 def finetune(
@@ -30,11 +32,14 @@ def finetune(
     workers: int | None = None,
     progress: Progress | None = None,
     log: Log | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
 ) -> Subnetwork:
     """Finetune a subnetwork with its mask and so its size fixed, or a dense model by the same call, as the control.
 
     Returns a subnetwork that owns its weights; what was handed in is not changed. The default draws the cells
-    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. `workers` is as for `extract`.
+    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. `workers` and `checkpoint` are as for
+    `extract`.
     """
     config = config or TrainConfig.finetuning()
     started = time.perf_counter()
@@ -47,7 +52,25 @@ def finetune(
     tuned = owning(model)
     check_classes(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
     validation = None if val is None else Validation(val, cells, inputs, progress)
-    history = fit(tuned, inputs, cells, config, validation=validation, progress=progress, log=log, label="finetuning")
+    kept = None
+    if checkpoint is not None:
+        whose = [
+            fingerprint(tuned.bare()),
+            {name: mask.tolist() for name, mask in tuned.masks.items()},
+            val is not None,
+        ]
+        kept = Checkpoint(checkpoint, key=key_of(asdict(config), whose, cells.y, cells.b), every=checkpoint_every)
+    history = fit(
+        tuned,
+        inputs,
+        cells,
+        config,
+        validation=validation,
+        progress=progress,
+        log=log,
+        label="finetuning",
+        checkpoint=kept,
+    )
     tuned.record = {
         "job": "finetune",
         "config": asdict(config),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -68,16 +69,52 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
 
-def random_state(device: torch.device, generator: torch.Generator) -> dict[str, Tensor]:
-    """The states of `generator` and of the global generators, which dropout draws from."""
-    state = {"random.own": generator.get_state(), "random.cpu": torch.get_rng_state()}
+def global_random_state(device: torch.device) -> dict[str, Tensor]:
+    """The states of the global generators, which dropout draws from."""
+    state = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["random.cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def restore_random_state(tensors: Mapping[str, Tensor], device: torch.device, generator: torch.Generator) -> None:
-    generator.set_state(tensors["random.own"])
+def restore_global_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What an optimizer remembers of each parameter, by the parameter's place."""
+    remembered = optimizer.state_dict()["state"]
+    return {
+        f"optimizer.{place}.{key}": value
+        for place, state in remembered.items()
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, place, key = name.split(".")
+            state.setdefault(int(place), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def key_of(*parts: Any) -> str:
+    """What a job's state depends on, as one hash: tensors by their content, anything else as JSON."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            digest.update(str(tuple(part.shape)).encode() + part.detach().cpu().contiguous().numpy().tobytes())
+        else:
+            digest.update(json.dumps(part, sort_keys=True).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()

@@ -13,6 +13,14 @@ from bise.config import TrainConfig
 from bise.data.cells import Cells
 from bise.data.contract import Progress
 from bise.data.sampling import Sampler, sample_weights, strata
+from bise.engine.checkpoints import (
+    Checkpoint,
+    global_random_state,
+    named,
+    optimizer_tensors,
+    restore_global_random_state,
+    restore_optimizer,
+)
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps
@@ -34,8 +42,12 @@ def fit(
     progress: Progress | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
     label: str = "training",
+    checkpoint: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:
-    """Train what `sub` owns, in place, and end with its best epoch on `validation`, or its last; gives the history."""
+    """Train what `sub` owns, in place, and end with its best epoch on `validation`, or its last; gives the history.
+
+    With `checkpoint` it goes on from there where one exists, and ends as it would have without the stop.
+    """
     parameters = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
     if not parameters:
         raise BadInput("there is nothing to train: the network owns no parameter")
@@ -74,11 +86,22 @@ def fit(
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):  # dropout draws from the global generators, which stay the caller's
         torch.manual_seed(config.seed)
-        for epoch in range(1, config.epochs + 1):
+        if checkpoint is not None and (found := checkpoint.load()) is not None:
+            tensors, state = found
+            _put(sub, named(tensors, "own."))
+            restore_optimizer(optimizer, tensors)
+            generator.set_state(tensors["random.own"])
+            restore_global_random_state(tensors, inputs.device)
+            history = state["history"]
+            best = None if state["best"] is None else (state["best"], named(tensors, "best."))
+            if log is not None:
+                for row in history:
+                    log(row)
+        for epoch in range(len(history) + 1, config.epochs + 1):
             _set_rate(optimizer, config.lr * _factor(config, epoch - 1))
             order = sampler.draw(config.steps, config.batch_size, generator)
             sub.train()
-            row: dict[str, Any] = {"epoch": epoch, "loss": float(steps.run(order, generator).mean())}
+            row = {"epoch": epoch, "loss": float(steps.run(order, generator).mean())}
             if not math.isfinite(row["loss"]):
                 raise BadInput(f"the loss became non-finite in epoch {epoch}; lower lr (now {config.lr:g})")
             if validation is not None:
@@ -90,15 +113,25 @@ def fit(
                 log(row)
             if progress is not None:
                 progress(label, epoch, config.epochs)
+            if checkpoint is not None and (checkpoint.due or epoch == config.epochs):
+                tensors = {f"own.{name}": tensor for name, tensor in _owned(sub).items()}
+                tensors |= optimizer_tensors(optimizer) | global_random_state(inputs.device)
+                tensors |= {f"best.{name}": tensor for name, tensor in (best[1] if best else {}).items()}
+                tensors["random.own"] = generator.get_state()
+                checkpoint.save(tensors, {"history": history, "best": best[0] if best else None})
     if best is not None:
-        everything = named_tensors(sub.network)
-        for name, tensor in best[1].items():
-            everything[name].detach().copy_(tensor)
+        _put(sub, best[1])
     for parameter in parameters:
         parameter.requires_grad_(False)
         parameter.grad = None
     sub.eval()
     return history
+
+
+def _put(sub: Subnetwork, tensors: dict[str, Tensor]) -> None:
+    everything = named_tensors(sub.network)
+    for name, tensor in tensors.items():
+        everything[name].detach().copy_(tensor)
 
 
 def _owned(sub: Subnetwork) -> dict[str, Tensor]:
