@@ -46,6 +46,8 @@ def infer(
     """
     sub.eval()
     order = torch.arange(len(inputs)) if index is None else index
+    places = inputs.by_length(order)  # sentences of about the same length share a batch, so that little is padded
+    order = order if places is None else order[places]
     batch_size = batch_size or inputs.roomy_batch()
     logits: list[Tensor] = []
     z = into
@@ -60,11 +62,15 @@ def infer(
             if features:
                 if z is None:
                     z = storage(len(order), caught[0].shape[1], caught[0].device, budget)
-                z[done : done + rows] = caught[0][:rows].float()
+                where = slice(done, done + rows) if places is None else places[done : done + rows].to(z.device)
+                z[where] = caught[0][:rows].to(z.device, torch.float32)
             done += rows
             if progress is not None:
                 progress(label, done, len(order))
-    return Inferred(logits=torch.cat(logits).cpu(), z=z)
+    found = torch.cat(logits).cpu()
+    if places is not None and into is None:
+        found[places] = found.clone()
+    return Inferred(logits=found, z=z)
 
 
 def _whole_batches(order: Tensor, size: int, inputs: Inputs) -> Tensor:
