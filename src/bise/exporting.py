@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
+from bise.data.coders import write_tokenizer
+from bise.data.tokens import sentences_of
 from bise.errors import BadInput
 from bise.models.outputs import call, device_of, logits_tensor, to_device
 from bise.shrink import dtype_of, settle
@@ -38,10 +40,11 @@ class _Logits(nn.Module):
         return logits_tensor(call(self.module, x))
 
 
-def export(small: nn.Module, path: str | Path, example: Any) -> float:
+def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = None) -> float:
     """Write `small` to `path`, as ONNX or .pt2 by its ending, with a free batch size and BatchNorm folded.
 
-    The length of token sequences is free as well, where the model leaves it so.
+    The length of token sequences is free as well, where the model leaves it so. Where `texts`, a data set of texts, is
+    given, its tokenizer is written beside it: NAME.tokenizer.json for NAME.onnx.
 
     Returns the largest relative difference between the file and the module on `example`, on another batch size
     and on another length.
@@ -50,6 +53,9 @@ def export(small: nn.Module, path: str | Path, example: Any) -> float:
     writers: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Any]] = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix not in writers:
         raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
+    sentences = sentences_of(texts)
+    if texts is not None and sentences is None:
+        raise BadInput(f"texts={type(texts).__name__} holds no texts of a tokenizer; leave it out, or give such a set")
     example = to_device(example, device_of(small))
     keys = tuple(example) if isinstance(example, Mapping) else None
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
@@ -66,10 +72,17 @@ def export(small: nn.Module, path: str | Path, example: Any) -> float:
         worst = max(_gap(run, small, keys, case) for case in cases)
         if not worst <= TOLERANCE:
             raise BadInput(f"{path}: the file differs from the module by {worst:.1e} (relative); it was not kept")
+        if sentences is not None:
+            write_tokenizer(tokenizer_file(path), sentences.coder)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return worst
+
+
+def tokenizer_file(path: Path) -> Path:
+    """Where the tokenizer of a written model lies."""
+    return path.with_suffix(".tokenizer.json")
 
 
 def _folded(small: nn.Module) -> nn.Module:

@@ -43,7 +43,28 @@ def word_pieces(vocabulary: Path, length: int) -> Coder:
         unknown=unknown,
         special=frozenset({pad, start, end}),
         key=_hash("word pieces, uncased", *words),
+        file=lambda: _file(made.to_str(), length, pad, "[PAD]"),
     )
+
+
+def write_tokenizer(path: Path, coder: Coder) -> None:
+    """A file for `tokenizers.Tokenizer.from_file`, which cuts texts and pads batches as the model expects it."""
+    if coder.file is None:
+        raise BadInput(
+            f"{path} can't be written: this tokenizer has no form for a file; keep your own beside the model"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(coder.file(), encoding="utf-8")
+
+
+def _file(made: str, length: int, pad: int | None, word: str | None) -> str:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(made)
+    tokenizer.enable_truncation(length)
+    if pad is not None:
+        tokenizer.enable_padding(pad_id=pad, pad_token=word)
+    return str(tokenizer.to_str(pretty=True))
 
 
 def coder_of(given: Any, length: int) -> Coder:
@@ -89,6 +110,7 @@ def _of_transformers(made: Any, length: int) -> Coder:
         special=special,
         zeros=tuple(names),
         key=None if backend is None else _hash(type(made).__name__, backend.to_str(), str(left)),
+        file=None if backend is None else lambda: _file(backend.to_str(), length, made.pad_token_id, made.pad_token),
     )
 
 

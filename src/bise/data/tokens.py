@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,8 @@ class Coder:
     """Further inputs of the model that are all zeros: token_type_ids of single sentences."""
     key: str | None = None
     """What tells this tokenizer from others, so that its results can be kept; None where nothing does."""
+    file: Callable[[], str] | None = None
+    """The tokenizer in the JSON of the library `tokenizers`, cutting and padding; None where it has no such form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +56,19 @@ class Counts:
     unknown: int
     """With words, but none that the vocabulary has."""
 
-    def sentence(self, what: str, length: int) -> str | None:
-        """What there is to say about a split, or None."""
-        parts = [
-            f"{count:,} {text}"
-            for count, text in (
-                (self.empty, "empty"),
-                (self.cut, f"cut off at {length} tokens"),
-                (self.unknown, "without any word of the vocabulary"),
+    length: int
+
+    def lines(self) -> list[str]:
+        """What there is to say about them."""
+        return [
+            f"{count:,} text{'s' * (count != 1)} {what}"
+            for count, what in (
+                (self.empty, "without a word"),
+                (self.cut, f"cut off at {self.length} tokens"),
+                (self.unknown, "without a word of the vocabulary"),
             )
             if count
         ]
-        return f"{what}: of {self.texts:,} texts {', '.join(parts)}" if parts else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,7 +145,7 @@ class Sentences(Dataset[dict[str, Tensor]]):
     """Texts that are cut into tokens when the first of them is asked for; each alone is padded to the full length."""
 
     def __init__(self, texts: Strings | Sequence[str], coder: Coder) -> None:
-        self.texts = texts if isinstance(texts, Strings) else Strings(texts)
+        self.texts = texts if isinstance(texts, Strings) else Strings(map(_sound, texts))
         self.coder = coder
 
     def __len__(self) -> int:
@@ -169,7 +172,7 @@ class Sentences(Dataset[dict[str, Tensor]]):
         head, lengths, flat = packed.split([3, len(self), len(packed) - len(self) - 3])
         empty, cut, unknown = head.tolist()
         tokens = Tokens.of(flat, lengths, pad=self.coder.pad, zeros=self.coder.zeros)
-        return tokens, Counts(texts=len(self), empty=empty, cut=cut, unknown=unknown)
+        return tokens, Counts(texts=len(self), empty=empty, cut=cut, unknown=unknown, length=self.coder.length)
 
     def _recipe(self) -> dict[str, Any]:
         text = torch.frombuffer(self.texts.buffer, dtype=torch.uint8) if self.texts.buffer else torch.zeros(0)
@@ -213,18 +216,6 @@ def sentences_of(dataset: Any) -> Sentences | None:
     """The sentences behind a labelled set, or None where its inputs are something else."""
     inner = getattr(dataset, "dataset", dataset)
     return inner if isinstance(inner, Sentences) else None
-
-
-def text_note(name: str, dataset: Any) -> str | None:
-    """What there is to say about the texts of a split: how many are empty, cut off or unknown."""
-    found = sentences_of(dataset)
-    return None if found is None else found.counts.sentence(name, found.coder.length)
-
-
-def text_counts(dataset: Any) -> dict[str, int] | None:
-    """The same for JSON."""
-    found = sentences_of(dataset)
-    return None if found is None else asdict(found.counts)
 
 
 def check_length(length: Any) -> None:
