@@ -1,29 +1,15 @@
-"""What the tests of text share: a cache of their own, small models, a small vocabulary, CivilComments in small."""
+"""What the tests of text share: small models, a small vocabulary, CivilComments in small."""
 
 from __future__ import annotations
 
 import csv
 
-import pytest
 import torch
 
 from bise.models.text import transformers
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "nice", "fool", "old", "young", "the"]
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-
-
-@pytest.fixture
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("BISE_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def vocabulary(tmp_path):
-    path = tmp_path / "bert" / "vocab.txt"
-    path.parent.mkdir()
-    path.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    return path
 
 
 def small(kind: str = "bert", words: int = len(WORDS)):

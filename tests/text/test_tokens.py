@@ -23,7 +23,6 @@ from bise.finetuning import owning
 from bise.models.text import transformers
 from small_texts import WORDS, small
 
-pytest_plugins = ("small_texts",)
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 CPU = torch.device("cpu")

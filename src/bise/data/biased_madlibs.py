@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -34,6 +35,7 @@ SELF = (
     *("teenage", "trans", "transgender", "young", "younger"),
 )
 """b = 1: gender, sexuality, age or a disability; the spelling is the file's."""
+_TERMS = frozenset((*ORIGIN_OR_FAITH, *SELF))
 UNSEEN_TERMS = 5
 """Terms of each group that only the test split has."""
 VAL_NAMES, TEST_NAMES = 4, 10
@@ -43,7 +45,7 @@ UNSEEN_TEMPLATES = ("being_adj", "you_are_adj")
 LENGTH = 32
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Madlib:
     """A sentence as its template was filled."""
 
@@ -99,7 +101,6 @@ def read_madlibs(path: Path) -> list[Madlib]:
     """The sentences that name a term for people; those about occupations are left out."""
     if not path.is_file():
         raise BadInput(f"{path} does not exist; put the identity-template sentences there")
-    terms = sorted((*ORIGIN_OR_FAITH, *SELF), key=len, reverse=True)
     out = []
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -107,8 +108,7 @@ def read_madlibs(path: Path) -> list[Madlib]:
                 text, label, template = (row[column] for column in ("Text", "Label", "Template"))
                 if label not in ("BAD", "NOT_BAD"):
                     raise BadInput(f"{path} holds the label {label!r}; it takes BAD and NOT_BAD")
-                padded = f" {text.lower().rstrip('.')} "
-                term = next((term for term in terms if f" {term} " in padded), None)
+                term = _term(text)
                 if term is None:
                     continue
                 name = text.partition(" is a ")[0] if template == "name_adj" else None
@@ -120,6 +120,13 @@ def read_madlibs(path: Path) -> list[Madlib]:
     if not out:
         raise BadInput(f"{path} holds no sentence with a known term; fetch it again")
     return out
+
+
+def _term(text: str) -> str | None:
+    """The term that a sentence names: of two words where there is such a one, else of one."""
+    words = text.lower().rstrip(".").split()
+    pairs = (f"{first} {second}" for first, second in pairwise(words))
+    return next((term for term in (*pairs, *words) if term in _TERMS), None)
 
 
 def _of_split(found: list[Madlib], split: str, generator: torch.Generator) -> list[int]:
