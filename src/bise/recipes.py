@@ -195,7 +195,8 @@ def biased_madlibs(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         select="best",
         metric="worst_group",
         shape=_bert_shape(layers=4, width=256),
-        extract_balanced={"selection": "worst_group"},
+        # where both are binary, b of a conflicting sample is the other y: removing it there would remove the target
+        extract_balanced={"mi": "batch", "selection": "worst_group"},
         finetune_balanced={"epochs": 5, "lr": 1e-4, "selection": "worst_group", **adamw},
     )
 
