@@ -3,7 +3,8 @@
     python benchmarks/madlibs.py --rho 0.95 --seeds 0 1 2 --out results/madlibs.json
     python benchmarks/madlibs.py --small --seeds 0 --out madlibs_small.json        # two cores, minutes a seed
 
-The mask and the finetuned epoch are chosen on val; the test set is looked at once for each result.
+The mask and the finetuned epoch are chosen on val; the test set is looked at once for each result. `--tabulate` puts
+what lies in results/madlibs*.json into docs/text.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from page import fill
 
 import bise
 from bise.data.cells import Cells
@@ -28,7 +30,11 @@ from bise.measure.size import size, sparsity
 from bise.recipes import Recipe, recipe, splits, start
 from bise.runs import machine
 
+ROOT = Path(__file__).parent.parent
 MODELS = ("vanilla", "subnetwork", "last", "finetuned", "dense_finetuned")
+
+
+LABELS = dict(zip(MODELS, ("vanilla", "subnetwork", "its last mask", "finetuned", "dense, finetuned"), strict=True))
 
 
 def figures(model: torch.nn.Module, test: Any, train: Cells) -> dict[str, Any]:
@@ -73,7 +79,9 @@ def _without_words(net: torch.nn.Module) -> int:
     return sum(p.numel() for name, p in net.named_parameters() if "embeddings" not in name)
 
 
-def one(chosen: Recipe, seed: int, device: torch.device, graphs: bool, limit: int | None) -> dict[str, Any]:
+def one(
+    chosen: Recipe, seed: int, device: torch.device, *, graphs: bool, limit: int | None, mi: str | None
+) -> dict[str, Any]:
     """One seed at one ρ, from data to figures."""
     arguments = {"recipe": chosen.name, "rho": chosen.rho, "protocol": chosen.protocol, "seed": seed, "limit": limit}
     train, val, test = (splits(split, **arguments) for split in ("train", "val", "test"))
@@ -92,7 +100,8 @@ def one(chosen: Recipe, seed: int, device: torch.device, graphs: bool, limit: in
     model = network.bare()
     lap("vanilla")
     before = bise.fingerprint(model)
-    config = bise.ExtractConfig.balanced(**{**chosen.extract_balanced, "seed": seed, "graphs": graphs})
+    changes = {**chosen.extract_balanced, "seed": seed, "graphs": graphs}
+    config = bise.ExtractConfig.balanced(**changes | ({} if mi is None else {"mi": mi}))
     sub = bise.extract(model, train, val=val, config=config)
     lap("extraction")
     tuning = bise.TrainConfig.finetuning(**{**chosen.finetune_balanced, "seed": seed, "graphs": graphs})
@@ -146,6 +155,31 @@ def _spread(values: list[float]) -> list[float]:
     return [statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0]
 
 
+def table() -> str:
+    """What was written into results/, a row for each file, ρ and model."""
+    lines = [
+        "| BERT, MI over | ρ, seeds, machine | model | worst group | best group | unbiased | units closed | parameters gone |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted((ROOT / "results").glob("madlibs*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        shape = content["shape"]
+        where = content["machine"]["gpu"] or "CPU"
+        for rho, found in content["summary"].items():
+            for name in MODELS:
+                row = found[name]
+                cells = [_shown(row.get(key)) for key in ("worst_group", "best_group", "unbiased", "units_closed")]
+                cells.append(_shown(row.get("parameters_gone_physical")))
+                size = f"{shape['num_hidden_layers']} × {shape['hidden_size']}, {content['mi']}"
+                what = LABELS[name]
+                lines.append(f"| {size} | {rho}, {found['seeds']}, {where} | {what} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _shown(value: list[float] | None) -> str:
+    return "" if value is None else f"{value[0]:.1f} ± {value[1]:.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rho", type=float, nargs="+", default=[0.95])
@@ -153,10 +187,17 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="two layers, 64 wide, for two cores")
     parser.add_argument("--epochs", type=int, default=None, help="of the vanilla model; default the recipe's")
     parser.add_argument("--lr", type=float, default=None, help="of the vanilla model; default the recipe's")
+    parser.add_argument("--mi", default=None, help="conflicting, batch or none; default the recipe's")
     parser.add_argument("--limit", type=int, default=None, help="so many sentences of each split, for a trial")
     parser.add_argument("--no-graphs", action="store_true", help="on a GPU, every step by the host")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tabulate", action="store_true", help="only put results/ into the docs")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.tabulate:
+        fill("madlibs.py", table(), ROOT / "docs" / "text.md")
+        return
+    if args.out is None:
+        parser.error("--out is missing")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = "biased-madlibs-small" if args.small else "biased-madlibs"
     runs: list[dict[str, Any]] = []
@@ -165,7 +206,8 @@ def main() -> None:
             chosen = recipe(name, rho=rho, seed=seed)
             changes = {"epochs": args.epochs, "lr": args.lr}
             train = replace(chosen.train, **{key: value for key, value in changes.items() if value is not None})
-            runs.append(one(replace(chosen, train=train), seed, device, not args.no_graphs, args.limit))
+            how = {"graphs": not args.no_graphs, "limit": args.limit, "mi": args.mi}
+            runs.append(one(replace(chosen, train=train), seed, device, **how))
             shown = {model: f"{100 * runs[-1][model]['worst_group']:.1f}" for model in MODELS}
             seconds = {phase: round(value, 1) for phase, value in runs[-1]["seconds"].items()}
             print(rho, seed, "worst group", json.dumps(shown), json.dumps(seconds), flush=True)
@@ -174,6 +216,7 @@ def main() -> None:
                 "recipe": name,
                 "shape": dict(chosen.shape),
                 "train": asdict(train),
+                "mi": runs[-1]["extract"]["mi"],
                 "limit": args.limit,
                 "machine": machine(),
                 "summary": summary(runs),
