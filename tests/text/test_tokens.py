@@ -92,6 +92,34 @@ def test_cutting_equals_that_of_transformers(data_root, length):
     assert "token_type_ids" in Sentences(lines, coder_of(tokenizer, length))[0]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("length", [3, 5, 8])
+def test_a_tokenizer_with_another_frame_and_padding(side, length):
+    """As RoBERTa's: <s> … </s>, padded with 1; cut where the tokenizer itself would."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = ["<s>", "<pad>", "</s>", "<unk>", *"abcdefgh"]
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    tokenizer = transformers().PreTrainedTokenizerFast(tokenizer_object=made, truncation_side=side, **names)
+    lines = ["", "a", "a b c", "a b c d e f", "z z", "a b c d e f g h"]
+    data = Sentences(lines, coder_of(tokenizer, length))
+    expected = tokenizer(lines, truncation=True, max_length=length)["input_ids"]
+    assert [row.tolist() for row in data.tokens.flat.split(data.tokens.host_lengths.tolist())] == expected
+    assert data.counts == Counts(
+        texts=6, empty=1, cut=sum(len(line.split()) + 2 > length for line in lines), unknown=1, length=length
+    )
+    if length == 8:
+        assert data[1]["input_ids"].tolist() == [0, 4, 2, 1, 1, 1, 1, 1]
+        written = tokenizers.Tokenizer.from_str(data.coder.file())
+        found = written.encode_batch(["a", "a b c d e f g h"])
+        assert found[0].ids == [0, 4, 2, 1, 1, 1, 1, 1]
+        assert found[1].ids == expected[-1]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(0, 2**31 - 1))
 def test_gathering_gives_every_text_back(lengths, seed):

@@ -57,11 +57,11 @@ def write_tokenizer(path: Path, coder: Coder) -> None:
     path.write_text(coder.file(), encoding="utf-8")
 
 
-def _file(made: str, length: int, pad: int | None, word: str | None) -> str:
+def _file(made: str, length: int, pad: int | None, word: str | None, side: str = "right") -> str:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(made)
-    tokenizer.enable_truncation(length)
+    tokenizer.enable_truncation(length, direction=side)
     if pad is not None:
         tokenizer.enable_padding(pad_id=pad, pad_token=word)
     return str(tokenizer.to_str(pretty=True))
@@ -84,7 +84,7 @@ def _of_function(made: Callable[[str], Any], length: int) -> Coder:
 
 def _of_transformers(made: Any, length: int) -> Coder:
     special = frozenset(made.all_special_ids) - {made.unk_token_id, made.mask_token_id}
-    left = getattr(made, "truncation_side", "right") == "left"
+    side = getattr(made, "truncation_side", "right")
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         found = made(list(texts), truncation=True, max_length=length + 1)
@@ -96,7 +96,7 @@ def _of_transformers(made: Any, length: int) -> Coder:
         """Without the word that is too many, at the side where this tokenizer cuts."""
         head = next((i for i, n in enumerate(found) if n not in special), 0)
         tail = next((i for i, n in enumerate(reversed(found)) if n not in special), 0)
-        at = head if left else len(found) - tail - 1
+        at = head if side == "left" else len(found) - tail - 1
         return [*found[:at], *found[at + 1 :]][:length]
 
     backend = getattr(made, "backend_tokenizer", None)
@@ -109,8 +109,10 @@ def _of_transformers(made: Any, length: int) -> Coder:
         unknown=made.unk_token_id,
         special=special,
         zeros=tuple(names),
-        key=None if backend is None else _hash(type(made).__name__, backend.to_str(), str(left)),
-        file=None if backend is None else lambda: _file(backend.to_str(), length, made.pad_token_id, made.pad_token),
+        key=None if backend is None else _hash(type(made).__name__, backend.to_str(), side),
+        file=None
+        if backend is None
+        else lambda: _file(backend.to_str(), length, made.pad_token_id, made.pad_token, side),
     )
 
 
