@@ -161,20 +161,28 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         for key in ("paper", "physical"):
             gone = [run["subnetwork"]["shrunk"]["sparsity_percent"][key] for run in same]
             out[str(rho)]["subnetwork"][f"parameters_gone_{key}"] = _spread(gone)
+        sizes = [run["subnetwork"]["shrunk"]["parameters_beside_embeddings"] for run in same]
+        gone = [100 * (1 - size["shrunk"] / size["dense"]) for size in sizes]
+        out[str(rho)]["subnetwork"]["parameters_gone_beside_embeddings"] = _spread(gone)
+        macs = [run["subnetwork"]["shrunk"]["macs"] for run in same]
+        out[str(rho)]["subnetwork"]["macs_gone"] = _spread([100 * (1 - m["shrunk"] / m["dense"]) for m in macs])
     return out
 
 
-def _spread(values: list[float]) -> list[float]:
-    return [statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0]
+def _spread(values: list[float]) -> list[float | None]:
+    """Mean and standard deviation, which one value hasn't."""
+    return [statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None]
 
 
 def table() -> str:
     """What was written into results/, a row for each file, ρ and model."""
     lines = [
         "| BERT, MI over | ρ, seeds, machine | model | worst group | best group | unbiased | units closed |"
-        " parameters gone |",
-        "|---|---|---|---|---|---|---|---|",
+        " parameters gone | beside embeddings | MACs gone |",
+        f"|{'---|' * 10}",
     ]
+    keys = ("worst_group", "best_group", "unbiased", "units_closed")
+    keys += ("parameters_gone_physical", "parameters_gone_beside_embeddings", "macs_gone")
     for path in sorted((ROOT / "results").glob("madlibs*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         shape = content["shape"]
@@ -182,16 +190,15 @@ def table() -> str:
         for rho, found in content["summary"].items():
             for name in MODELS:
                 row = found[name]
-                cells = [_shown(row.get(key)) for key in ("worst_group", "best_group", "unbiased", "units_closed")]
-                cells.append(_shown(row.get("parameters_gone_physical")))
+                cells = [_shown(row.get(key)) for key in keys]
                 size = f"{shape['num_hidden_layers']} × {shape['hidden_size']}, {content['mi']}"
                 what = LABELS[name]
                 lines.append(f"| {size} | {rho}, {found['seeds']}, {where} | {what} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _shown(value: list[float] | None) -> str:
-    return "" if value is None else f"{value[0]:.1f} ± {value[1]:.1f}"
+def _shown(value: list[float | None] | None) -> str:
+    return "" if value is None else f"{value[0]:.1f}" + ("" if value[1] is None else f" ± {value[1]:.1f}")
 
 
 def main() -> None:
