@@ -97,7 +97,7 @@ def vanilla(
 
 
 def one(
-    chosen: Recipe, seed: int, device: torch.device, *, graphs: bool, limit: int | None, mi: str | None
+    chosen: Recipe, seed: int, device: torch.device, *, graphs: bool, limit: int | None, changes: dict[str, Any]
 ) -> dict[str, Any]:
     """One seed at one ρ, from data to figures."""
     train, val, test = (data(chosen, split, seed, limit) for split in ("train", "val", "test"))
@@ -113,8 +113,8 @@ def one(
     model, history = vanilla(chosen, seed, device, graphs, limit)
     lap("vanilla")
     before = bise.fingerprint(model)
-    changes = {**chosen.extract_balanced, "seed": seed, "graphs": graphs}
-    config = bise.ExtractConfig.balanced(**changes | ({} if mi is None else {"mi": mi}))
+    settings = {**chosen.extract_balanced, "seed": seed, "graphs": graphs, **changes}
+    config = bise.ExtractConfig.balanced(**settings)
     sub = bise.extract(model, train, val=val, config=config)
     lap("extraction")
     tuning = bise.TrainConfig.finetuning(**{**chosen.finetune_balanced, "seed": seed, "graphs": graphs})
@@ -201,6 +201,13 @@ def _shown(value: list[float | None] | None) -> str:
     return "" if value is None else f"{value[0]:.1f}" + ("" if value[1] is None else f" ± {value[1]:.1f}")
 
 
+def value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rho", type=float, nargs="+", default=[0.95])
@@ -208,7 +215,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="two layers, 64 wide, for two cores")
     parser.add_argument("--epochs", type=int, default=None, help="of the vanilla model; default the recipe's")
     parser.add_argument("--lr", type=float, default=None, help="of the vanilla model; default the recipe's")
-    parser.add_argument("--mi", default=None, help="conflicting, batch or none; default the recipe's")
+    parser.add_argument("--set", nargs="*", default=[], help="changes to extraction, as mi=none gamma=0.3")
+    parser.add_argument("--batch-size", type=int, default=None, help="of the vanilla model; default the recipe's")
     parser.add_argument("--vanilla-only", action="store_true", help="train, print the losses, write nothing")
     parser.add_argument("--limit", type=int, default=None, help="so many sentences of each split, for a trial")
     parser.add_argument("--no-graphs", action="store_true", help="on a GPU, every step by the host")
@@ -221,19 +229,20 @@ def main() -> None:
     if args.out is None and not args.vanilla_only:
         parser.error("--out is missing")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    changed = {key: value(text) for key, _, text in (change.partition("=") for change in args.set)}
     name = "biased-madlibs-small" if args.small else "biased-madlibs"
     runs: list[dict[str, Any]] = []
     for rho in args.rho:
         for seed in args.seeds:
             chosen = recipe(name, rho=rho, seed=seed)
-            changes = {"epochs": args.epochs, "lr": args.lr}
-            train = replace(chosen.train, **{key: value for key, value in changes.items() if value is not None})
+            changes = {"epochs": args.epochs, "lr": args.lr, "batch_size": args.batch_size}
+            train = replace(chosen.train, **{key: given for key, given in changes.items() if given is not None})
             if args.vanilla_only:
                 began = time.perf_counter()
                 _, history = vanilla(replace(chosen, train=train), seed, device, not args.no_graphs, args.limit)
                 print(rho, seed, train.lr, [round(row["loss"], 4) for row in history], time.perf_counter() - began)
                 continue
-            how = {"graphs": not args.no_graphs, "limit": args.limit, "mi": args.mi}
+            how = {"graphs": not args.no_graphs, "limit": args.limit, "changes": changed}
             runs.append(one(replace(chosen, train=train), seed, device, **how))
             shown = {model: f"{100 * runs[-1][model]['worst_group']:.1f}" for model in MODELS}
             seconds = {phase: round(value, 1) for phase, value in runs[-1]["seconds"].items()}
@@ -244,6 +253,7 @@ def main() -> None:
                 "shape": dict(chosen.shape),
                 "train": asdict(train),
                 "mi": runs[-1]["extract"]["mi"],
+                "changes": changed,
                 "limit": args.limit,
                 "machine": machine(),
                 "summary": summary(runs),
