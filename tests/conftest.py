@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from bise.data import Labelled
+from small_texts import WORDS
 
 torch.set_num_threads(1)  # the models are tiny: a second thread would only wait
 
@@ -29,6 +30,21 @@ def data_root() -> Path:
     root = Path(os.environ["BISE_DATA"])
     assert (root / "mnist").is_dir(), f"BISE_DATA={root} holds no mnist/"
     return root
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """A cache that this test has for itself."""
+    monkeypatch.setenv("BISE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def vocabulary(tmp_path) -> Path:
+    """bert/vocab.txt, with a few words."""
+    path = tmp_path / "bert" / "vocab.txt"
+    path.parent.mkdir()
+    path.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    return path
 
 
 def toy_inputs(y: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,6 +1,6 @@
-"""docs/own_data.md runs as it stands, and what it shows is what is printed, figures aside.
+"""Pages of the docs run as they stand, and what they show is what is printed, figures aside.
 
-`python tests/test_docs.py` runs the page and writes the output into it.
+`python tests/test_docs.py` runs them and writes the output into them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 
 from bise.cli import app
 
-PAGE = Path(__file__).parent.parent / "docs" / "own_data.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = {"own_data.md": 8, "text.md": 1}
+"""{page: blocks of output}"""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -39,7 +41,7 @@ def execute(page: str):
         else:
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(text, str(PAGE), "exec"), namespace)
+                exec(compile(text, "a page of the docs", "exec"), namespace)
             printed = out.getvalue()
 
 
@@ -60,21 +62,23 @@ def words(text: str) -> str:
 
 @pytest.mark.data
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # short code on the page, closed by the collector
-def test_the_page_on_own_data(tmp_path, monkeypatch, data_root):
+@pytest.mark.parametrize("page", PAGES)
+def test_pages(tmp_path, monkeypatch, data_root, page):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("BISE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "net", raising=False)
     blocks = 0
-    for block, printed in execute(PAGE.read_text(encoding="utf-8")):
+    for block, printed in execute((DOCS / page).read_text(encoding="utf-8")):
         assert words(block.group(2)) == words(printed)
         blocks += 1
-    assert blocks == 8
-    monkeypatch.delitem(sys.modules, "net")
+    assert blocks == PAGES[page]
+    monkeypatch.delitem(sys.modules, "net", raising=False)
 
 
-def update() -> None:
-    """Run the page in a folder of its own and put what it prints into it."""
-    page = PAGE.read_text(encoding="utf-8")
+def update(path: Path) -> None:
+    """Run a page in a folder of its own and put what it prints into it."""
+    page = path.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         sys.path.insert(0, folder)
@@ -82,8 +86,9 @@ def update() -> None:
     for block, printed in reversed(found):
         start, end = block.span()
         page = f"{page[:start]}```text\n{printed}```{page[end:]}"
-    PAGE.write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    update()
+    for name in PAGES:
+        update(DOCS / name)

@@ -22,7 +22,7 @@ from bise.engine.training import fit
 from bise.finetuning import owning
 from bise.models.pretrained import bert, resnet18
 from bise.models.small import MLP, SimpleConvNet
-from bise.recipes import RECIPES, architecture, recipe, splits, start
+from bise.recipes import PAPER, architecture, recipe, splits, start
 from bise.sources import device_named, rho_of
 from bise.training_job import finetune_settings, recipe_of
 from conftest import toy, toy_model
@@ -65,7 +65,7 @@ def test_vanilla_settings(name, rho):
     assert c.momentum == 0.9
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", PAPER)
 def test_debiasing_and_finetuning_settings(name):
     r = recipe(name, seed=3)
     e, f = r.extract, r.finetune
@@ -89,7 +89,7 @@ def test_debiasing_and_finetuning_settings(name):
 def test_defaults_of_data():
     assert recipe("multi-color-mnist").rho == (0.99, 0.95)
     assert recipe("biased-mnist").rho == 0.99
-    assert {recipe(name).protocol for name in RECIPES} == {"paper"}
+    assert {recipe(name).protocol for name in PAPER} == {"paper"}
     assert recipe("biased-mnist", protocol="held-out").protocol == "held-out"
 
 

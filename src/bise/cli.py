@@ -76,7 +76,9 @@ def train(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE", help="biased-mnist, multi-color-mnist, corrupted-cifar10, celeba or civilcomments."
+            metavar="RECIPE",
+            help="biased-mnist, multi-color-mnist, corrupted-cifar10, celeba, civilcomments, biased-madlibs or"
+            " biased-madlibs-small.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
@@ -94,7 +96,7 @@ def train(
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a vanilla model by a recipe of the paper, and audit it; go on with bise extract --from."""
+    """Train a vanilla model by a recipe, and audit it; go on with bise extract --from."""
     with _guard():
         from rich.console import Console
 
@@ -203,8 +205,9 @@ def extract(
         named |= {"augment": augment}
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device)
-        if preset == "paper" and (chosen := recipe_of(source)) is not None:
-            changes = chosen.extract_changes() | changes
+        if (chosen := recipe_of(source)) is not None:
+            own_changes = {"paper": chosen.extract_changes(), "balanced": dict(chosen.extract_balanced)}
+            changes = own_changes.get(preset, {}) | changes
         with Bars() as bars:
             summary = extract_job(
                 network,

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from bise.data.tokens import sentences_of
 from bise.engine.inputs import Inputs
-from bise.exporting import export
+from bise.exporting import export, tokenizer_file
 from bise.gates import Subnetwork
 from bise.measure.size import latency, size, sparsity
 
@@ -44,5 +46,13 @@ def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[
         "difference_float64": max(report.differences.values()),
         "difference_float32": report.float32,
         "barriers": [str(barrier) for barrier in report.barriers],
-        "files": {path.name: {"difference": export(small, path, example)} for path in files},
+        "files": {path.name: _written(small, path, example, inputs) for path in files},
     }
+
+
+def _written(small: nn.Module, path: Path, example: Any, inputs: Inputs) -> dict[str, Any]:
+    """Write one file, and the tokenizer beside it where there is one."""
+    texts = sentences_of(inputs.dataset)
+    if texts is None or texts.coder.file is None:
+        return {"difference": export(small, path, example)}
+    return {"difference": export(small, path, example, texts=texts), "tokenizer": tokenizer_file(path).name}

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
+from bise.data.coders import write_tokenizer
+from bise.data.tokens import sentences_of
 from bise.errors import BadInput
 from bise.models.outputs import call, device_of, logits_tensor, to_device
 from bise.shrink import dtype_of, settle
-from bise.shrink.capture import quiet_export
+from bise.shrink.capture import has_free_length, is_tokens, quiet_export
 from bise.shrink.folding import fold
 
 TOLERANCE = 1e-4
@@ -38,32 +40,49 @@ class _Logits(nn.Module):
         return logits_tensor(call(self.module, x))
 
 
-def export(small: nn.Module, path: str | Path, example: Any) -> float:
+def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = None) -> float:
     """Write `small` to `path`, as ONNX or .pt2 by its ending, with a free batch size and BatchNorm folded.
 
-    Returns the largest relative difference between the file and the module on `example` and on another batch size.
+    The length of token sequences is free as well, where the model leaves it so. Where `texts`, a data set of texts, is
+    given, its tokenizer is written beside it: NAME.tokenizer.json for NAME.onnx.
+
+    Returns the largest relative difference between the file and the module on `example`, on another batch size
+    and on another length.
     """
     path = Path(path)
     writers: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Any]] = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix not in writers:
         raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
+    sentences = sentences_of(texts)
+    if texts is not None and sentences is None:
+        raise BadInput(f"texts={type(texts).__name__} holds no texts of a tokenizer; leave it out, or give such a set")
     example = to_device(example, device_of(small))
     keys = tuple(example) if isinstance(example, Mapping) else None
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
     if any(isinstance(value, Tensor) and value.shape[0] < 2 for value in inputs):
         raise BadInput("the example has a batch of 1; give at least two samples, so that the batch size stays free")
     program = _program(_Logits(_folded(small), keys).eval(), inputs)
+    cases = [inputs, tuple(torch.cat([t, t[:1]]) for t in inputs)]
+    if has_free_length(program.graph):
+        cases.append(tuple(t[:, :-1] if is_tokens(t) else t for t in inputs))
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         run = writers[path.suffix](beside, program, keys or ("x",))
-        worst = max(_gap(run, small, keys, case) for case in (inputs, tuple(torch.cat([t, t[:1]]) for t in inputs)))
+        worst = max(_gap(run, small, keys, case) for case in cases)
         if not worst <= TOLERANCE:
             raise BadInput(f"{path}: the file differs from the module by {worst:.1e} (relative); it was not kept")
+        if sentences is not None:
+            write_tokenizer(tokenizer_file(path), sentences.coder)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
     return worst
+
+
+def tokenizer_file(path: Path) -> Path:
+    """Where the tokenizer of a written model lies."""
+    return path.with_suffix(".tokenizer.json")
 
 
 def _folded(small: nn.Module) -> nn.Module:
@@ -74,7 +93,8 @@ def _folded(small: nn.Module) -> nn.Module:
 
 
 def _program(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
-    shapes = {"inputs": tuple({0: Dim("batch", min=1)} for _ in inputs)}
+    batch = Dim("batch", min=1)
+    shapes = {"inputs": tuple({0: batch, 1: Dim.AUTO} if is_tokens(t) else {0: batch} for t in inputs)}
     try:
         with torch.no_grad(), quiet_export():
             return torch.export.export(module, inputs, dynamic_shapes=shapes)

@@ -144,7 +144,7 @@ class _Learner:
         progress: Progress | None,
         log: Log | None,
         budget: int,
-        checkpoint: Checkpoint | None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self.budget, self.checkpoint = budget, checkpoint
         self.sub, self.inputs, self.cells, self.validation, self.config = sub, inputs, cells, validation, config

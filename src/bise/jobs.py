@@ -151,7 +151,8 @@ def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progre
         raise no_pictures
     # the size is of no matter here, but pictures can't be listed without one
     how = {**own, "size": own.get("size", "1")} if files and source not in names() else own
-    splits = splits_of(source, how, labels_only=not files, option="source")
+    texts = "text" in own and "tokenizer" in own  # then it is worth while to count those that are cut off
+    splits = splits_of(source, how, labels_only=not (files or texts), option="source")
     parts = {name: split_of(splits, name) for name in SPLITS}
     pictures = [
         data.dataset

@@ -68,6 +68,9 @@ class Refinement:
         """One pass over `orders`, on the features of those samples that they name."""
         order = torch.cat(orders)
         used, where = torch.unique(order, return_inverse=True)
+        places = self.inputs.by_length(used)
+        if places is not None:
+            used, where = used[places], places.argsort()[where]
         self._features(sub, used, progress, label)
         self._steps().run(where)
 

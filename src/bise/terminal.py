@@ -129,6 +129,7 @@ def check_lines(found: Check, width: int = 80) -> list[str]:
             facts.append(f"{split.empty:,} empty cell{'s' * (split.empty > 1)}: {shown}")
         if split.without_bias:
             facts.append(f"{split.without_bias:,} rows without a bias label, which count for the target only")
+        facts += [] if split.texts is None else split.texts.lines()
         lines += [line for fact in facts for line in _wrapped(fact, width, "  ")] + [""]
     for file, reason in list(found.unreadable.items())[:20]:
         lines += _wrapped(f"unreadable: {file} ({reason})", width)

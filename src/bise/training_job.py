@@ -10,6 +10,7 @@ from typing import Any
 from bise.auditing import audit
 from bise.config import TrainConfig
 from bise.data.contract import Progress, labels
+from bise.data.tokens import sentences_of
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.errors import BadInput
@@ -91,6 +92,9 @@ def train_job(
         "samples": {"train": len(cells), "test": found.n},
         "seconds": time.perf_counter() - started,
     }
+    texts = {name: sentences_of(data) for name, data in (("train", train), ("test", test))}
+    if all(texts.values()):
+        summary["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
     run.finish(summary)
     return summary
 
@@ -110,10 +114,10 @@ def recipe_of(source: dict[str, Any]) -> Recipe | None:
 
 
 def finetune_settings(preset: str, source: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a finetuning: our default, or the paper's, by the source's recipe where there is one."""
+    """The fields of a finetuning: our default, or the paper's, as the source's recipe changes it where there is one."""
     if preset not in ("balanced", "paper"):
         raise BadInput(f"--preset {preset!r} is unknown; use balanced or paper")
-    if preset == "balanced":
-        return {}
     chosen = recipe_of(source)
+    if preset == "balanced":
+        return {} if chosen is None else dict(chosen.finetune_balanced)
     return asdict(TrainConfig.paper() if chosen is None else chosen.finetune)

@@ -8,9 +8,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
-from bise import ExtractConfig
+from bise import BiseWarning, ExtractConfig
 from bise.data import Labelled
 from bise.data.transforms import Transform
+from bise.engine import steps as steps_module
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps
 from bise.engine.together import together
@@ -102,3 +103,33 @@ def test_runs_side_by_side_on_a_gpu_are_the_runs_alone(device):
     beside = together(jobs, torch.device(device))
     for a, b in zip(alone, beside, strict=True):
         assert all(torch.allclose(a.scores[n], b.scores[n], atol=1e-4) for n in a.scores)
+
+
+@pytest.mark.parametrize("count", [40, 41, 47])
+def test_a_step_that_cannot_be_recorded_runs_unrecorded(monkeypatch, count):
+    """On a CPU, with a recording that fails: every batch is done once, with the draws that were made for it."""
+    x = torch.arange(50, dtype=torch.uint8).view(50, 1, 1, 1).expand(50, 1, 4, 4).contiguous()
+    data = Labelled(TensorDataset(x), y=torch.arange(50) % 2, transform=Transform(crop=1, flip=True))
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(0))[:count]
+
+    def seen(recordable):
+        batches = []
+        inputs = Inputs(data, torch.device("cpu"))
+        steps = Steps(
+            lambda x, index: batches.append((x.clone(), index.clone())) or x.sum().view(1), inputs, 10, state=list
+        )
+        steps.recordable = recordable
+        return steps.run(order, torch.Generator().manual_seed(1)), batches
+
+    plain, batches = seen(False)
+
+    def fails(self, length, augmented):
+        raise steps_module._NotRecordable("this model can't be recorded as a CUDA graph (a reason)")
+
+    monkeypatch.setattr(Steps, "_record", fails)
+    with pytest.warns(BiseWarning, match="can't be recorded"):
+        figures, again = seen(True)
+    assert torch.equal(figures, plain)
+    for one, other in zip(batches, again, strict=True):
+        assert torch.equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])

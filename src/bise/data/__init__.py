@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bise.data.biased_madlibs import biased_madlibs
 from bise.data.biased_mnist import biased_mnist
 from bise.data.celeba import celeba
 from bise.data.cells import Cells
@@ -44,6 +45,7 @@ _SETS: dict[str, Callable[..., Labelled]] = {
     "corrupted-cifar10": corrupted_cifar10,
     "celeba": celeba,
     "civilcomments": civilcomments,
+    "biased-madlibs": biased_madlibs,
 }
 _NATURAL = ("celeba", "civilcomments")
 """Sets whose bias is as it was found."""
@@ -63,7 +65,7 @@ def load(
     protocol: str | None = None,
     root: str | Path | None = None,
 ) -> Labelled:
-    """A data set of the paper by name, read from `root` or from the folder that BISE_DATA names.
+    """A data set by name, read from `root` or from the folder that BISE_DATA names.
 
     Where `rho` or `protocol` is None, the data set's own default holds.
     """

@@ -11,6 +11,7 @@ import torch
 from bise.data.cells import Cells
 from bise.data.contract import Labelled, labels
 from bise.data.naming import numbered
+from bise.data.tokens import Counts, sentences_of
 from bise.errors import BadInput
 
 FEW = 20
@@ -41,6 +42,8 @@ class SplitCheck:
     conflicting: tuple[int, ...]
     imbalance: float | None
     """The largest cell over the smallest that isn't empty."""
+    texts: Counts | None = None
+    """How many texts are empty, cut off or unknown, where texts were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +166,13 @@ def _covered(train: Any, other: Any, name: str, obstacles: list[str]) -> None:
 
 def _split(data: Any, train: Cells | None) -> SplitCheck:
     found = _known(data)
+    sentences = sentences_of(data)
+    texts = None if sentences is None else sentences.counts
     if found is None:
         target, *biases = numbered(1) if data.names is None else data.names.columns
         return SplitCheck(
             samples=len(data), without_bias=len(data), target=target, biases=tuple(biases),
-            names=(), cells=(), empty=0, empty_cells=(), rho=(), conflicting=(), imbalance=None,
+            names=(), cells=(), empty=0, empty_cells=(), rho=(), conflicting=(), imbalance=None, texts=texts,
         )  # fmt: skip
     cells, without = found
     if train is not None and train.aligned_bias.shape == cells.aligned_bias.shape:
@@ -192,4 +197,5 @@ def _split(data: Any, train: Cells | None) -> SplitCheck:
         rho=cells.rho,
         conflicting=tuple((~cells.aligned).sum(0).tolist()),
         imbalance=float(filled.max() / filled.min()),
+        texts=texts,
     )

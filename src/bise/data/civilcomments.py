@@ -1,21 +1,21 @@
-"""CivilComments (Borkan et al. 2019, WILDS): toxic or not, and whether an identity is mentioned; tokens on access."""
+"""CivilComments (Borkan et al. 2019, WILDS): toxic or not, and whether an identity is mentioned."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from bise.data.arguments import SPLITS, check_choice
+from bise.data.coders import word_pieces
 from bise.data.columns import read_columns
 from bise.data.contract import Labelled
 from bise.data.idx import data_root
 from bise.data.naming import yes_or_no
 from bise.data.numbering import NUMBER, split_numbers
 from bise.data.strings import Strings
+from bise.data.tokens import Sentences
 from bise.errors import BadInput
 
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
@@ -31,7 +31,8 @@ def civilcomments(
     vocabulary: str | Path | None = None,
     root: str | Path | None = None,
 ) -> Labelled:
-    """WILDS' official train, val or test split; x is {input_ids, attention_mask} [220] each, padded.
+    """WILDS' official train, val or test split; x is {input_ids, attention_mask} [220] each;
+    batches are padded to what they need.
 
     y is toxicity ≥ 0.5, and b whether any of the eight identities has ≥ 0.5 (the coarse groups); toxic comments
     that mention one and other comments that mention none are aligned. `vocabulary` is a WordPiece vocab.txt, or
@@ -39,12 +40,10 @@ def civilcomments(
     """
     check_choice("split", split, SPLITS)
     check_choice("protocol", protocol, ("paper",))
-    if not isinstance(length, int) or length < 2:
-        raise BadInput(f"length={length} leaves no room for a word; give 3 or more")
     base = data_root(root)
     texts, y, b = read_comments(base / "civilcomments" / "all_data_with_identities.csv", split)
     return Labelled(
-        Comments(texts, Path(vocabulary) if vocabulary is not None else base / "bert", length),
+        Sentences(texts, word_pieces(Path(vocabulary) if vocabulary is not None else base / "bert", length)),
         y=y,
         b=b,
         classes=2,
@@ -52,42 +51,6 @@ def civilcomments(
         aligned=[0, 1],
         names=yes_or_no("toxic", "identity"),
     )
-
-
-class Comments(Dataset[dict[str, Tensor]]):
-    """Texts in one block of bytes, each cut into word pieces when it is asked for."""
-
-    def __init__(self, texts: Strings, vocabulary: Path, length: int) -> None:
-        self.texts = texts
-        self.tokenizer = tokenizer(vocabulary, length)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        found = self.tokenizer.encode(self.texts[index])
-        return {"input_ids": torch.tensor(found.ids), "attention_mask": torch.tensor(found.attention_mask)}
-
-
-def tokenizer(vocabulary: Path, length: int) -> Any:
-    """BERT's uncased WordPiece tokenizer over a vocab.txt, padding and cutting to `length`."""
-    try:
-        from tokenizers import BertWordPieceTokenizer
-    except ModuleNotFoundError as error:
-        raise BadInput("tokenizers is not installed; install the extra: pip install 'bise[text]'") from error
-    path = vocabulary / "vocab.txt" if vocabulary.is_dir() else vocabulary
-    try:
-        words = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} can't be read ({error}); give the vocab.txt of bert-base-uncased") from error
-    numbers = {word: number for number, word in enumerate(words)}
-    missing = [word for word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]") if word not in numbers]
-    if missing:
-        raise BadInput(f"{path} has no {missing[0]}; give the vocab.txt of bert-base-uncased")
-    made = BertWordPieceTokenizer(numbers, lowercase=True)
-    made.enable_truncation(length)
-    made.enable_padding(length=length, pad_id=numbers["[PAD]"], pad_token="[PAD]")
-    return made
 
 
 def read_comments(path: Path, split: str) -> tuple[Strings, Tensor, Tensor]:

@@ -1,20 +1,18 @@
-"""What a model takes from one's own columns: numbers standardised, categories one-hot, text as token numbers."""
+"""What a model takes from one's own columns: numbers standardised, categories one-hot."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from bise.data.numbering import NUMBER
 from bise.data.strings import Strings
@@ -148,54 +146,3 @@ def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | None:
     if huge:
         raise BadInput(f"column {name!r} holds {huge}, too large a number for a feature; empty that cell")
     return np.array(out, dtype=np.float64)
-
-
-class Texts(Dataset[dict[str, Tensor]]):
-    """Sentences as {"input_ids", "attention_mask", …}, each int64 [length]: cut or padded to `length` tokens.
-
-    `tokenizer` is a tokenizer of transformers, a folder or name that AutoTokenizer knows, a BERT vocabulary
-    (vocab.txt), or any function that takes a text and gives its token numbers; the latter is padded with 0.
-    """
-
-    def __init__(self, texts: Strings | Sequence[str], *, tokenizer: Any, length: int) -> None:
-        if length < 1:
-            raise BadInput(f"length={length} is no number of tokens; give at least 1")
-        self.texts, self.length = texts, length
-        self.tokenizer = _tokenizer(tokenizer)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        text = self.texts[index]
-        if hasattr(self.tokenizer, "pad_token_id"):
-            encoded = self.tokenizer(text, padding="max_length", truncation=True, max_length=self.length)
-            return {key: torch.tensor(value, dtype=torch.long) for key, value in encoded.items()}
-        ids = torch.as_tensor(self.tokenizer(text), dtype=torch.long).flatten()[: self.length]
-        mask = torch.zeros(self.length, dtype=torch.long)
-        mask[: len(ids)] = 1
-        return {"input_ids": torch.nn.functional.pad(ids, (0, self.length - len(ids))), "attention_mask": mask}
-
-
-def _tokenizer(given: Any) -> Callable[..., Any]:
-    if callable(given):
-        return given
-    if not isinstance(given, (str, Path)):
-        raise BadInput("text needs a tokenizer; give tokenizer= a vocab.txt, a folder, a name, or a function")
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise BadInput("transformers is not installed; install the extra: pip install 'bise[text]'") from error
-    try:
-        if Path(given).suffix == ".txt":
-            if not Path(given).is_file():
-                raise BadInput(f"tokenizer={str(given)!r} does not exist; name a vocab.txt, a folder or a model")
-            from transformers import BertTokenizer
-
-            return BertTokenizer(str(given))
-        return transformers.AutoTokenizer.from_pretrained(str(given))
-    except BadInput:
-        raise
-    except Exception as error:  # transformers raises anything where a file is missing or broken
-        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason})") from error

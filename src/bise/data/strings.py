@@ -40,6 +40,16 @@ class Strings:
             yield self._text[start:end].decode("utf-8", "surrogateescape")
             start = end
 
+    @property
+    def buffer(self) -> bytearray:
+        """All strings one after another, as bytes."""
+        return self._text
+
+    @property
+    def ends(self) -> array[int]:
+        """Where each of them ends."""
+        return self._ends
+
     def take(self, rows: Iterable[int]) -> Strings:
         """The strings of these rows, in their order."""
         return Strings(self[row] for row in rows)

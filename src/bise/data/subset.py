@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import Subset
 
 from bise.data.contract import Deferred, Labelled
+from bise.data.tokens import Sentences
 from bise.errors import BadInput
 
 
@@ -25,6 +26,8 @@ def subset(labelled: Labelled, count: int, seed: int = 0) -> Labelled:
     out = copy.copy(labelled)
     if isinstance(inner, Deferred):
         out.dataset = Deferred(lambda: inner.tensors[0][index], count)
+    elif isinstance(inner, Sentences):
+        out.dataset = Sentences(inner.texts.take(index.tolist()), inner.coder)
     else:
         out.dataset = Subset(inner, index.tolist())
     out.y = labelled.y[index]

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from bise.data.coders import coder_of
 from bise.data.columns import Columns, missing_column, read_columns
 from bise.data.contract import Labelled
 from bise.data.encoded import EncodedOf, parquet_pictures
-from bise.data.features import Encoder, Texts
+from bise.data.features import Encoder
 from bise.data.naming import LabelNames
 from bise.data.numbering import check_targets, held_out, number_labels, split_number, split_numbers
 from bise.data.pictures import PictureFiles
 from bise.data.strings import Strings
+from bise.data.tokens import Sentences
 from bise.data.transforms import Transform
 from bise.errors import BadInput, BiseWarning
 
@@ -211,8 +213,8 @@ class SentencesOf:
     tokenizer: Any
     length: int
 
-    def __call__(self, rows: Tensor) -> Texts:
-        return Texts(self.texts.take(rows.tolist()), tokenizer=self.tokenizer, length=self.length)
+    def __call__(self, rows: Tensor) -> Sentences:
+        return Sentences(self.texts.take(rows.tolist()), coder_of(self.tokenizer, self.length))
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ def infer(
     The network is left in eval mode.
     """
     order = torch.arange(len(inputs)) if index is None else index
+    places = inputs.by_length(order)  # sentences of about the same length share a batch, so that little is padded
+    order = order if places is None else order[places]
     logits: list[Tensor] = []
     store: Store | None = None
     run = passes(sub, inputs, order, features, batch_size, precision=precision, progress=progress, label=label)
@@ -52,7 +54,11 @@ def infer(
             if store is None:
                 store = Store(len(order), z.shape[1], z.device, budget)
             store.write(start, z)
-    return Inferred(logits=torch.cat(logits).cpu(), z=None if store is None else store.rows)
+    found, rows = torch.cat(logits).cpu(), None if store is None else store.rows
+    if places is not None:
+        back = places.argsort()
+        found, rows = found[back], None if rows is None else rows[back.to(rows.device)]
+    return Inferred(logits=found, z=rows)
 
 
 @torch.no_grad()

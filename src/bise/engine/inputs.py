@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from bise.data.contract import input_of, stored, tensors_of
 from bise.data.pictures import Pictures
+from bise.data.tokens import Sentences, Tokens
 from bise.engine.storage import Store
 from bise.errors import BadInput
 from bise.models.outputs import tensors_in, to_device
@@ -30,10 +31,10 @@ class Inputs:
     """The inputs of a data set on `device`.
 
     A `TensorDataset` (or a `Labelled` one over it) is deterministic, so it moves to the device whole where it
-    takes at most `budget` bytes. Any other data set may augment, so it is asked anew for every batch. A `Labelled`
-    set's transform is done on the device, batch by batch, in either case. The rows of a `Store` serve as inputs too.
-    Data sets that are asked are read ahead by `workers` processes; None is up to four for picture files, and none for
-    others, which may not bear it.
+    takes at most `budget` bytes; so do sentences, as token numbers, whose batches are padded to one of a few lengths.
+    Any other data set may augment, so it is asked anew for every batch. A `Labelled` set's transform is done on the
+    device, batch by batch, in either case. The rows of a `Store` serve as inputs too. Data sets that are asked are
+    read ahead by `workers` processes; None is up to four for picture files, and none for others, which may not bear it.
     """
 
     channels_last = False
@@ -57,9 +58,14 @@ class Inputs:
         tensors = tensors_of(self.dataset)
         self.store = dataset if isinstance(dataset, Store) else None
         self.x: Tensor | None = None if self.store is None else self.store.rows
+        self.tokens: Tokens | None = None
         self.copied = 0
         """Bytes on the device that the data set itself doesn't hold."""
-        if tensors is not None:
+        if isinstance(self.dataset, Sentences):
+            tokens = self.dataset.tokens
+            self.tokens = tokens.to(self.device) if tokens.bytes <= budget else tokens
+            self.copied = tokens.bytes if self.tokens.device != tokens.device else 0
+        elif tensors is not None:
             if not checked:
                 _check_finite(tensors[0])
             size = tensors[0].numel() * tensors[0].element_size()
@@ -88,10 +94,24 @@ class Inputs:
     @property
     def on_device(self) -> bool:
         """Whether all inputs lie on the device already."""
-        return self.x is not None and self.x.device == self.device
+        held = self.x if self.tokens is None else self.tokens
+        return held is not None and held.device == self.device
 
-    def gather(self, index: Tensor, draws: Tensor | None = None) -> Any:
-        """x of the samples `index` [n], where the inputs lie on the device; nothing is asked of the host."""
+    def padded(self, rows: Tensor) -> list[int]:
+        """The length that each batch of `rows` [batches, n], on the CPU, is padded to; 0 where all have one shape."""
+        return [0] * len(rows) if self.tokens is None else self.tokens.padded(rows)
+
+    def by_length(self, order: Tensor) -> Tensor | None:
+        """Where to find the samples `order` from the shortest to the longest; None where inputs have one shape."""
+        return None if self.tokens is None else self.tokens.host_lengths[order].argsort(stable=True)
+
+    def gather(self, index: Tensor, draws: Tensor | None = None, length: int = 0) -> Any:
+        """x of the samples `index` [n], where the inputs lie on the device; nothing is asked of the host.
+
+        `length` is what `padded` says of them.
+        """
+        if self.tokens is not None:
+            return self.tokens.gather(index, length)
         assert self.x is not None
         x = self.x[index]
         return self._laid_out(x if self.transform is None else self.transform(x, draws))
@@ -105,11 +125,15 @@ class Inputs:
 
     def _stored(self, chunks: list[Tensor]) -> Iterator[tuple[Any, Tensor]]:
         """x of each run of indices as it is stored, on the device."""
-        if self.x is not None:
-            order = torch.cat(chunks).to(self.x.device)  # at once: each copy to a GPU would wait for it
+        held = self.x if self.tokens is None else self.tokens
+        if held is not None:
+            order = torch.cat(chunks).to(held.device)  # at once: each copy to a GPU would wait for it
             for index, there in zip(chunks, order.split([len(chunk) for chunk in chunks]), strict=True):
-                x = self.x[there] if self.store is None else self.store.take(there)
-                yield x.to(self.device, non_blocking=True), index
+                if self.tokens is not None:
+                    x: Any = self.tokens.gather(there, self.tokens.padded(index[None])[0])
+                else:
+                    x = held[there] if self.store is None else self.store.take(there)  # type: ignore[index]
+                yield to_device(x, self.device), index
             return
         loader = DataLoader(
             _XOnly(self.dataset),
@@ -153,7 +177,10 @@ class Inputs:
 
     def roomy_batch(self) -> int:
         """A batch for inference: large enough to keep the device busy, small enough for a network's activations."""
-        numel = max((t.numel() // len(t) for t in tensors_in(self.example(1))), default=1)
+        if self.tokens is not None:  # a token becomes a vector
+            numel = 64 * self.tokens.sizes[-1]
+        else:
+            numel = max((t.numel() // len(t) for t in tensors_in(self.example(1))), default=1)
         most, elements = (4096, 1 << 23) if self.device.type == "cuda" else (500, 1 << 21)
         return max(16, min(most, elements // max(1, numel)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,17 +12,23 @@ from torch import Tensor
 from bise.engine.inputs import Inputs
 from bise.engine.precision import fast_convolutions
 from bise.engine.together import recording
+from bise.errors import BiseWarning
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""
 WARM_UP = 3
 
 
+class _NotRecordable(Exception):
+    """A step that can't be a graph; nothing of it has been done."""
+
+
 class Steps:
     """Runs `update` over the batches of an order and gives back its figures [steps, width].
 
     On a GPU, with data that lie there, a step is recorded once as a CUDA graph, gathering and augmenting included,
-    and replayed: the host only says go. `state` lists the tensors that `update` changes, so that warming up before
+    and replayed: the host only says go. Sentences have one graph for each length that batches are padded to; which
+    one is next, the order tells. `state` lists the tensors that `update` changes, so that warming up before
     the recording leaves no trace.
     """
 
@@ -36,7 +43,10 @@ class Steps:
     ) -> None:
         self.update, self.inputs, self.batch_size, self.state = update, inputs, batch_size, state
         self.recordable = graphs and inputs.device.type == "cuda" and inputs.on_device
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        """{length that batches are padded to, or 0: the recorded step}; they share rows, draws, position, figures."""
+        self.rows = torch.empty(0)
+        self.figures: Tensor | None = None
 
     def run(self, order: Tensor, augment: torch.Generator | None = None) -> Tensor:
         """One epoch: every batch of `order`, augmented by draws from `augment` where it is given."""
@@ -48,12 +58,25 @@ class Steps:
             full, rest = full - 1, rest + self.batch_size
         draws = self.inputs.draws(len(order), augment)
         cut = full * self.batch_size
-        figures = [self._replay(order[:cut], None if draws is None else draws[:cut])] if full else []
-        if rest:
-            index = order[cut:].to(self.inputs.device)
-            x = self.inputs.gather(index, None if draws is None else draws[cut:])
-            figures.append(self.update(x, index).unsqueeze(0))
+        figures, done = [], 0
+        if full:
+            try:
+                figures, done = [self._replay(order[:cut], None if draws is None else draws[:cut])], cut
+            except _NotRecordable as error:
+                self.recordable = False
+                warnings.warn(f"{error}; its steps run unrecorded, which is slower", BiseWarning, stacklevel=2)
+        sizes = [self.batch_size] * ((cut - done) // self.batch_size) + ([rest] if rest else [])
+        for index, some in zip(*self._cut(order[done:], draws, done, sizes), strict=True):
+            (length,) = self.inputs.padded(index[None])
+            there = index.to(self.inputs.device)
+            figures.append(self.update(self.inputs.gather(there, some, length), there).unsqueeze(0))
         return torch.cat(figures)
+
+    def _cut(
+        self, order: Tensor, draws: Tensor | None, start: int, sizes: list[int]
+    ) -> tuple[Iterable[Tensor], Iterable[Tensor | None]]:
+        """(indices, draws) of batches of such sizes."""
+        return order.split(sizes), [None] * len(sizes) if draws is None else draws[start:].split(sizes)
 
     def _eager(self, order: Tensor, augment: torch.Generator | None) -> Tensor:
         device = self.inputs.device
@@ -61,46 +84,63 @@ class Steps:
         return torch.stack([self.update(x, index.to(device)) for x, index in batches])
 
     def _replay(self, order: Tensor, draws: Tensor | None) -> Tensor:
-        """The full batches of `order` by the recorded graph, which reads them row by row from its own buffers."""
+        """The full batches of `order` by recorded graphs, which read them row by row from their own buffers."""
         rows = order.view(-1, self.batch_size)
-        if self.graph is None or len(rows) > len(self.rows):
-            with recording:
-                self._record(rows, draws)
-        assert self.graph is not None
+        lengths = self.inputs.padded(rows)
+        if len(rows) > len(self.rows):
+            self._make_room(rows, draws)
         self.rows[: len(rows)].copy_(rows, non_blocking=True)
         if draws is not None:
             self.draws[: len(rows)].copy_(draws.view(len(rows), self.batch_size, -1))
+        for length in set(lengths) - self.graphs.keys():
+            self.position.fill_(lengths.index(length))  # warm up on a batch that has this length
+            with recording:
+                self._record(length, draws is not None)
         self.position.zero_()
-        for _ in range(len(rows)):
-            self.graph.replay()
+        for length in lengths:
+            self.graphs[length].replay()
+        assert self.figures is not None
         return self.figures[: len(rows)].clone()
 
-    def _record(self, rows: Tensor, draws: Tensor | None) -> None:
+    def _make_room(self, rows: Tensor, draws: Tensor | None) -> None:
+        """Buffers for as many batches; graphs that were recorded on smaller ones are of no use any more."""
+        if self.graphs:  # they may still be at work
+            torch.cuda.synchronize(self.inputs.device)
+        self.graphs = {}
+        self.rows = torch.empty_like(rows, device=self.inputs.device)
+        self.draws = torch.empty(0) if draws is None else torch.empty_like(draws.view(len(rows), self.batch_size, -1))
+        self.position = torch.zeros(1, dtype=torch.long, device=self.inputs.device)
+        self.figures = None
+
+    def _record(self, length: int, augmented: bool) -> None:
         device = self.inputs.device
-        self.rows = rows.to(device)
-        self.draws = torch.empty(0) if draws is None else draws.view(len(rows), self.batch_size, -1).clone()
-        self.position = torch.zeros(1, dtype=torch.long, device=device)
         kept = [(tensor, tensor.detach().clone()) for tensor in self.state()]
         random = torch.cuda.get_rng_state(device)
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream), fast_convolutions(device):
             for _ in range(WARM_UP):
-                figures = self.update(*self._batch(draws is not None))
-                self.figures = figures.new_empty(len(rows), len(figures))
+                figures = self.update(*self._batch(length, augmented))
+        if self.figures is None:
+            self.figures = figures.new_empty(len(self.rows), len(figures))
         torch.cuda.current_stream(device).wait_stream(stream)
         torch.cuda.set_rng_state(random, device)
         self._restore(kept)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"), fast_convolutions(device):
-            figures = self.update(*self._batch(draws is not None))
-            self.figures.index_copy_(0, self.position, figures.unsqueeze(0))
-            self.position.add_(1)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"), fast_convolutions(device):
+                figures = self.update(*self._batch(length, augmented))
+                self.figures.index_copy_(0, self.position, figures.unsqueeze(0))
+                self.position.add_(1)
+        except RuntimeError as error:  # a forward that asks the host for something: .item(), torch.tensor(…)
+            reason = str(error).splitlines()[0]
+            raise _NotRecordable(f"this model can't be recorded as a CUDA graph ({reason})") from error
+        self.graphs[length] = graph
 
-    def _batch(self, augmented: bool) -> tuple[Any, Tensor]:
+    def _batch(self, length: int, augmented: bool) -> tuple[Any, Tensor]:
         index = self.rows.index_select(0, self.position).squeeze(0)
         draws = self.draws.index_select(0, self.position).squeeze(0) if augmented else None
-        return self.inputs.gather(index, draws), index
+        return self.inputs.gather(index, draws, length), index
 
     @torch.no_grad()
     def _restore(self, kept: list[tuple[Tensor, Tensor]]) -> None:

@@ -10,6 +10,7 @@ from urllib.error import URLError
 from torch import nn
 
 from bise.errors import BadInput
+from bise.models.text import transformers
 from bise.models.vision import torchvision
 from bise.models.weights import read_state, start_from
 
@@ -51,15 +52,11 @@ def bert(classes: int, weights: str | Path | None = None, **changes: Any) -> tup
 
     None draws weights at random, in the shape of bert-base-uncased as `changes` to its configuration alter it.
     """
-    torchvision()  # transformers imports it where it is installed
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise BadInput("transformers is not installed; install the extra: pip install 'bise[text]'") from error
-    kind: Any = transformers.BertForSequenceClassification  # its types don't know what it returns
+    library: Any = transformers()
+    kind = library.BertForSequenceClassification  # its types don't know what it returns
     if weights is None:
         settings: dict[str, Any] = {**BERT_BASE, **changes, "num_labels": classes}
-        return kind(transformers.BertConfig(**settings)), "scratch"
+        return kind(library.BertConfig(**settings)), "scratch"
     if changes:
         raise BadInput(f"{', '.join(changes)} can't be changed beside weights={str(weights)!r}; leave one of them out")
     try:

@@ -63,12 +63,13 @@ def shrink(
     if fold_batchnorm:
         derived |= fold(small)
     masked = copy.deepcopy(sub).eval().double()
+    free = {"other_size": captured.dynamic_size, "other_length": captured.dynamic_length}
     try:
-        differences = check(masked, in_float64(small), example, other_size=captured.dynamic_size)
+        differences = check(masked, in_float64(small), example, **free)
     except NotExact:
         # a model may round to float32 by itself; then the check needs a graph captured in float64, casts and all
         again = in_float64_by_capture(masked, example, fold_batchnorm)
-        differences = check(masked, again, example, other_size=captured.dynamic_size)
+        differences = check(masked, again, example, **free)
     settle(small, derived, dtype_of(sub))
     report = ShrinkReport(
         parameters_before=sum(p.numel() for p in sub.network.parameters()),

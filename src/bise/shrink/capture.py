@@ -45,6 +45,8 @@ class Captured:
     """The names of the inputs where the model takes a dict."""
     dynamic_size: bool = False
     """Whether height and width are free in the graph."""
+    dynamic_length: bool = False
+    """Whether the length of token sequences is."""
 
 
 def capture(sub: Subnetwork, example: Any) -> Captured:
@@ -59,6 +61,7 @@ def capture(sub: Subnetwork, example: Any) -> Captured:
             module.training = mode
     captured = _lifted(program, example)
     captured.dynamic_size = isinstance(example, Tensor) and _free_size(captured.graph)
+    captured.dynamic_length = has_free_length(captured.graph)
     _normalise(captured.graph)
     return captured
 
@@ -113,9 +116,21 @@ def _free(value: Any, sizes: bool) -> Any:
     free: dict[int, Any] = {0: Dim.DYNAMIC} if value.dim() else {}
     if value.dim() == 4 and sizes:
         free |= {2: Dim.AUTO, 3: Dim.AUTO}
-    if value.dim() == 2 and not value.is_floating_point():
+    if is_tokens(value):
         free |= {1: Dim.AUTO}
     return free
+
+
+def is_tokens(value: Any) -> bool:
+    """Whether an input is [samples, length] of whole numbers."""
+    return isinstance(value, Tensor) and value.dim() == 2 and not value.is_floating_point()
+
+
+def has_free_length(graph: fx.Graph) -> bool:
+    """Whether there are inputs of tokens, and all of them have a free length."""
+    values = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder" and node.users]
+    lengths = [v.shape[1] for v in values if is_tokens(v) and isinstance(v.shape[0], torch.SymInt)]
+    return bool(lengths) and all(isinstance(length, torch.SymInt) for length in lengths)
 
 
 @contextmanager

@@ -55,20 +55,25 @@ def difference(a: nn.Module, b: nn.Module, x: Any) -> float:
     return worst
 
 
-def cases(example: Any, *, other_size: bool, seed: int = 0) -> Iterator[tuple[str, Any]]:
-    """Named batches: the example and random inputs of its kind, at two batch sizes and, if asked, two resolutions."""
+def cases(example: Any, *, other_size: bool, other_length: bool = False, seed: int = 0) -> Iterator[tuple[str, Any]]:
+    """Named batches: the example and random inputs of its kind, at two batch sizes and, if asked, two resolutions
+    or two lengths of token sequences."""
     random = torch.Generator().manual_seed(seed)
     yield "example", example
     yield "random", _each(example, lambda t: _random(t, random))
     yield "random, another batch size", _each(example, lambda t: _random(torch.cat([t, t[:1]]), random))
     if other_size:
         yield "random, another resolution", _each(example, lambda t: _resized(_random(t, random)))
+    if other_length:
+        yield "shorter", _each(example, lambda t: t[:, :-1] if t.dim() == 2 and not t.is_floating_point() else t)
 
 
-def check(masked: nn.Module, shrunk: nn.Module, example: Any, *, other_size: bool) -> dict[str, float]:
+def check(
+    masked: nn.Module, shrunk: nn.Module, example: Any, *, other_size: bool, other_length: bool = False
+) -> dict[str, float]:
     """{case: relative difference} in float64; raises above the tolerance."""
     found = {}
-    for name, x in cases(as_float64(example), other_size=other_size):
+    for name, x in cases(as_float64(example), other_size=other_size, other_length=other_length):
         if "resolution" in name and not _runs(masked, x):
             continue  # sizes that the graph leaves free, but a linear layer behind a flattening ties together
         found[name] = difference(masked, shrunk, x)
