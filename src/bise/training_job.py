@@ -16,6 +16,8 @@ from bise.errors import BadInput
 from bise.files import write_tensors
 from bise.finetuning import owning
 from bise.recipes import Recipe, Rho, recipe, splits, start
+from bise.report import add_report
+from bise.report.evidence import facts_of
 from bise.runs import Run
 from bise.sources import device_named
 from bise.twin import fingerprint
@@ -34,6 +36,7 @@ def train_job(
     limit: int | None = None,
     workers: int = 0,
     progress: Progress,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
     started = time.perf_counter()
@@ -75,6 +78,7 @@ def train_job(
             "device": str(where),
             "limit": limit,
         },
+        tensorboard=tensorboard,
     )
     vanilla = owning(model.to(where))
     inputs = Inputs(train, where, workers=workers)
@@ -88,10 +92,12 @@ def train_job(
         "weights": {"sha256": fingerprint(trained)},
         "start": provenance,
         "rho": list(cells.rho),
+        "data": facts_of(cells, train),
         "samples": {"train": len(cells), "test": found.n},
         "seconds": time.perf_counter() - started,
     }
     run.finish(summary)
+    add_report(run.folder)
     return summary
 
 

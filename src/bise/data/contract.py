@@ -28,6 +28,12 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
     Where `dataset` holds pictures as bytes, `transform` makes them what a network takes, in batches on its device.
     """
 
+    target: str | None = None
+    biases: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    bias_names: tuple[tuple[str, ...], ...] = ()
+    """What target, biases and their labels are called, where they have names; for tables and the report."""
+
     def __init__(
         self,
         dataset: Any,

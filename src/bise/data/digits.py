@@ -14,6 +14,7 @@ PALETTE = (
     (0.90, 0.10, 0.15), (0.15, 0.70, 0.25), (0.10, 0.35, 0.90), (0.95, 0.80, 0.10), (0.65, 0.20, 0.80),
     (0.10, 0.75, 0.80), (0.95, 0.50, 0.10), (0.95, 0.35, 0.65), (0.50, 0.35, 0.20), (0.50, 0.50, 0.50),
 )  # fmt: skip
+COLOURS = ("red", "green", "blue", "yellow", "purple", "cyan", "orange", "pink", "brown", "grey")
 SIZE = 16
 
 
@@ -48,6 +49,7 @@ def coloured_digits(*, rho: float = 0.95, seed: int = 0, copies: int = 8) -> dic
         digits = _shifted(F.interpolate(digits, size=SIZE, mode="bilinear"), generator)
         x = _coloured(digits, b, generator)
         out[split] = Labelled(TensorDataset(x), y=targets, b=b, classes=10, bias_classes=10, aligned=list(range(10)))
+        out[split].target, out[split].biases, out[split].bias_names = "digit", ("colour",), (COLOURS,)
     return out
 
 
