@@ -45,7 +45,10 @@ def samples(facts: Facts) -> Html | None:
             hidden=True,
         ),
         tag(
-            "ul", [_sample(facts, sample) for sample in found], id="samples", cls="samples" + (" wide" if wide else "")
+            "ul",
+            [_sample(facts, sample) for sample in found],
+            id="sample-list",
+            cls="samples" + (" wide" if wide else ""),
         ),
         tag("p", tag("button", "Show more", id="more", type="button", hidden=True)),
     )

@@ -52,7 +52,7 @@
 
   const filter = byId("filter");
   if (filter) {
-    const items = [...document.querySelectorAll("#samples > li")];
+    const items = [...document.querySelectorAll("#sample-list > li")];
     const more = byId("more");
     const first = +filter.dataset.first;
     let all = false;

@@ -13,7 +13,7 @@ from bise.report.colours import theme_css
 from bise.report.courses import course
 from bise.report.examples import samples
 from bise.report.facts import MODELS, Facts
-from bise.report.markup import Html, foreign, join, tag
+from bise.report.markup import Html, foreign, tag
 from bise.report.sections import accuracy, groups, removed
 from bise.report.sliding import sliding
 from bise.report.words import headline, percent, warnings
@@ -107,9 +107,12 @@ def _tile(title: str, read: Any, models: dict[str, Any]) -> Html:
         if name in models
     ]
     return tag(
-        "li", tag("h3", title), tag("p", move, cls="move"), tag("p", join(*[[line, tag("br")] for line in lines])),
+        "li",
+        tag("p", title, cls="label"),
+        tag("p", move, cls="move"),
+        tag("p", [[line, tag("br")] for line in lines]),
         cls="tile",
-    )  # fmt: skip
+    )
 
 
 def _mind(facts: Facts) -> Html | None:
