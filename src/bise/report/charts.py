@@ -130,7 +130,7 @@ def interval_chart(label: str, bands: Mapping[str, Sequence[tuple[str, str, floa
     y = 4.0
     rows: list[Any] = []
     for band, members in bands.items():
-        rows.append(text(0, y + 11, band, "band"))
+        rows.append(text(0, y + 11, band if len(band) <= 46 else f"{band[:22]}…{band[-22:]}", "band"))
         y += 18
         for name, cls, value, low, high in members:
             middle = y + 8
@@ -150,18 +150,32 @@ def interval_chart(label: str, bands: Mapping[str, Sequence[tuple[str, str, floa
 
 def site_bars(label: str, sites: Sequence[tuple[str, int, int]]) -> Html:
     """(site, open, all) as bars: kept in colour, closed as an outline; the width is the share of its units."""
-    left, right = 118, WIDTH - 66
+    left, right = 128, WIDTH - 66
+    prefix = _shared_start([name for name, _, _ in sites])
     step = 20 if len(sites) <= 24 else 15
     body: list[Any] = []
     for row, (name, kept, total) in enumerate(sites):
         y = 4 + row * step
-        shown = name if len(name) <= 19 else "…" + name[-18:]
+        shown = name.removeprefix(prefix)
+        shown = shown if len(shown) <= 21 else f"{shown[:8]}…{shown[-12:]}"
         width = (right - left) * kept / max(1, total)
         body.append(text(left - 8, y + 11, shown, "tick", "end"))
         body.append(tag("rect", x=left, y=y + 2, width=right - left, height=step - 8, cls="closed", rx=2))
         body.append(tag("rect", x=left, y=y + 2, width=round(width, 1), height=step - 8, cls="fill after", rx=2))
         body.append(text(WIDTH - 2, y + 11, f"{kept} / {total}", "value", "end"))
     return svg(8 + step * len(sites), label, *body)
+
+
+def _shared_start(names: Sequence[str]) -> str:
+    """The dotted parts that all names begin with, as in "bert.encoder.layer."; nothing where there is one name."""
+    if len(names) < 2:
+        return ""
+    shared = 0
+    for parts in zip(*(name.split(".")[:-1] for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared += 1
+    return "".join(f"{part}." for part in names[0].split(".")[:shared])
 
 
 def histogram(label: str, kept: Sequence[float], closed: Sequence[float], bins: int = 30) -> Html:

@@ -9,7 +9,7 @@ from bise.report.markup import Html, foreign, tag
 from bise.report.parts import section
 from bise.report.words import group_text
 
-FIRST_SAMPLES = 28
+FIRST_SAMPLES, FIRST_TEXTS = 28, 12
 
 
 def samples(facts: Facts) -> Html | None:
@@ -38,7 +38,7 @@ def samples(facts: Facts) -> Html | None:
         tag(
             "div",
             tag("label", "Show ", for_="filter"),
-            tag("select", options, id="filter", data_first=FIRST_SAMPLES),
+            tag("select", options, id="filter", data_first=FIRST_TEXTS if wide else FIRST_SAMPLES),
             " ",
             tag("span", "", id="shown", cls="note", aria_live="polite"),
             id="filters",
