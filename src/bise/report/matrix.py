@@ -12,6 +12,9 @@ from bise.report.markup import Html, foreign, tag
 from bise.report.words import cell_of, group_text
 
 MOST_COLUMNS = 60
+MOST_GROUPS = 2500
+"""Beyond this only the worst are shown, in a list."""
+WORST = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,11 @@ def layout(facts: Facts, names: list[str]) -> Layout:
             column_title=second,
             places={(rows.index(n.split(", ")[0]), columns.index(n.split(", ")[1])): n for n in names},
         )
+    return listed(facts, names)
+
+
+def listed(facts: Facts, names: list[str]) -> Layout:
+    """One row a group."""
     return Layout(
         rows=[group_text(facts, name) for name in names],
         columns=["right"],
@@ -63,7 +71,11 @@ def layout(facts: Facts, names: list[str]) -> Layout:
 def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit: Mapping[str, Any], key: str) -> Html:
     """A heat map of {group: accuracy}; each cell tells its group, interval and number of samples to who asks."""
     names = list(values)
-    where = layout(facts, names)
+    if len(names) > MOST_GROUPS:
+        known = sorted(names, key=lambda name: 2 if values[name] is None else values[name] or 0.0)
+        names = known[:WORST]
+        caption += f", the {WORST} worst of {len(values):,} groups"
+    where = listed(facts, names) if len(values) > MOST_GROUPS else layout(facts, names)
     numbers = {name: i for i, name in enumerate(names)}
     helps = _helping(facts)
     head = tag(

@@ -96,16 +96,16 @@ def _tiles(facts: Facts) -> Html | None:
 def _tile(title: str, read: Any, models: dict[str, Any]) -> Html:
     value, interval = read(models["vanilla"])
     move: list[Any] = [tag("span", percent(value), cls="from")]
+    ranges = [_range(interval)]
     if "subnetwork" in models:
         value, interval = read(models["subnetwork"])
-        move += [tag("span", "→", cls="arrow", aria_label="to"), tag("span", percent(value), cls="to")]
-    low, high = interval if interval else (None, None)
-    lines = [f"95 % interval {percent(low)} to {percent(high)}"] if low is not None else []
-    lines += [
-        f"{MODELS[name]}: {percent(read(models[name])[0])}"
-        for name in ("finetuned", "dense_finetuned")
-        if name in models
-    ]
+        move += [tag("span", "→", cls="arrow", role="img", aria_label="to"), tag("span", percent(value), cls="to")]
+        ranges.append(_range(interval))
+    lines = [f"95 % interval{'s' * (len(ranges) > 1)}: {', then '.join(ranges)}"]
+    for name in ("finetuned", "dense_finetuned"):
+        if name in models:
+            value, interval = read(models[name])
+            lines.append(f"{MODELS[name]}: {percent(value)} ({_range(interval)})")
     return tag(
         "li",
         tag("p", title, cls="label"),
@@ -113,6 +113,12 @@ def _tile(title: str, read: Any, models: dict[str, Any]) -> Html:
         tag("p", [[line, tag("br")] for line in lines]),
         cls="tile",
     )
+
+
+def _range(interval: Any) -> str:
+    if not interval or interval[0] is None:
+        return "–"
+    return f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
 
 
 def _mind(facts: Facts) -> Html | None:

@@ -203,7 +203,7 @@ def _sizes(facts: Facts) -> Html:
     note = " Small networks gain less time than arithmetic: there is little to save." if slow else ""
     return join(
         table("Size and speed, closed units removed", ["", "whole model", "shrunk", "of it"], rows),
-        tag("p", f"Times are medians of alternating runs on the machine that made this page.{note}", cls="note"),
+        tag("p", f"Times are medians of alternating runs on the machine of the run.{note}", cls="note"),
     )
 
 
