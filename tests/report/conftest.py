@@ -56,8 +56,7 @@ def pictures(split, classes=4):
     for i, place in enumerate(y.tolist()):
         x[i, :, 2 * (place // 2) : 2 * (place // 2) + 2, 4 * (place % 2) : 4 * (place % 2) + 2] = 1
     data = Labelled(TensorDataset(x), y=y, b=b, classes=classes, bias_classes=classes, aligned=list(range(classes)))
-    data.target, data.biases = "shape", ("shade",)
-    return data
+    return data.named("shape", ["shade"])
 
 
 def small_net(classes=4):
@@ -89,9 +88,7 @@ def sentences(split):
     x[:, 1] += 3 * b
     texts = [f"{HOSTILE[i % len(HOSTILE)]} number {i}" for i in range(200)]
     data = Labelled(Sentences(x, texts), y=y, b=b, classes=2, bias_classes=2)
-    data.target, data.biases = HOSTILE[0], (HOSTILE[1],)
-    data.class_names, data.bias_names = HOSTILE[2:4], ((HOSTILE[4], HOSTILE[0]),)
-    return data
+    return data.named(HOSTILE[0], [HOSTILE[1]], HOSTILE[2:4], [(HOSTILE[4], HOSTILE[0])])
 
 
 def dense_net():

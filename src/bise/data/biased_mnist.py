@@ -39,7 +39,7 @@ def biased_mnist(
         bias_classes=10,
         aligned=list(range(10)),
         transform=Transform(mean=(0.5,), std=(0.5,)),
-    )
+    ).named("digit", ["colour"])
 
 
 def assign(y: Tensor, rho: float, generator: torch.Generator) -> Tensor:

@@ -66,7 +66,7 @@ def celeba(
     if protocol == "equal" and split != "train":
         kept = equal(labels[:, 0] * 2 + labels[:, 1])
         labels, names = labels[kept], [names[i] for i in kept.tolist()]
-    out = Labelled(
+    return Labelled(
         Faces(_pictures(folder), names, preprocessing),
         y=labels[:, 0],
         b=labels[:, 1],
@@ -74,10 +74,7 @@ def celeba(
         bias_classes=2,
         aligned=aligned,
         transform=Transform(mean=IMAGENET_MEAN, std=IMAGENET_STD, flip=split == "train"),
-    )
-    out.target, out.biases = target, (bias,)
-    out.class_names, out.bias_names = (f"not {target}", target), ((f"not {bias}", bias),)
-    return out
+    ).named(target, [bias], (f"not {target}", target), [(f"not {bias}", bias)])
 
 
 class Faces(Dataset[Tensor]):

@@ -41,17 +41,14 @@ def civilcomments(
         raise BadInput(f"length={length} leaves no room for a word; give 3 or more")
     base = data_root(root)
     texts, y, b = read_comments(base / "civilcomments" / "all_data_with_identities.csv", split)
-    out = Labelled(
+    return Labelled(
         Comments(texts, Path(vocabulary) if vocabulary is not None else base / "bert", length),
         y=y,
         b=b,
         classes=2,
         bias_classes=2,
         aligned=[0, 1],
-    )
-    out.target, out.biases = "toxicity", ("identity",)
-    out.class_names, out.bias_names = ("not toxic", "toxic"), (("none mentioned", "mentioned"),)
-    return out
+    ).named("toxicity", ["identity"], ("not toxic", "toxic"), [("none mentioned", "mentioned")])
 
 
 class Comments(Dataset[dict[str, Tensor]]):

@@ -62,6 +62,18 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
             raise BadInput(f'groups={groups!r} is unknown; use "cells" or "alignment"')
         self.groups = groups
 
+    def named(
+        self,
+        target: str,
+        biases: Sequence[str],
+        class_names: Sequence[str] = (),
+        bias_names: Sequence[Sequence[str]] = (),
+    ) -> Labelled:
+        """This data set, with names for its target, its biases and their labels."""
+        self.target, self.biases = target, tuple(biases)
+        self.class_names, self.bias_names = tuple(class_names), tuple(tuple(names) for names in bias_names)
+        return self
+
     def __len__(self) -> int:
         return len(self.y)
 

@@ -65,7 +65,8 @@ def corrupted_cifar10(
         b = milestones(y, rho if split == "train" else 0.1)
         pictures = Deferred(lambda: _made(source, index, b, seed, protocol, severity), len(y))
     same = list(range(10))
-    return Labelled(pictures, y=y, b=b, classes=10, bias_classes=10, aligned=same, transform=TRANSFORM)
+    data = Labelled(pictures, y=y, b=b, classes=10, bias_classes=10, aligned=same, transform=TRANSFORM)
+    return data.named("class", ["corruption"])
 
 
 def milestones(y: Tensor, rho: float) -> Tensor:

@@ -49,7 +49,7 @@ def coloured_digits(*, rho: float = 0.95, seed: int = 0, copies: int = 8) -> dic
         digits = _shifted(F.interpolate(digits, size=SIZE, mode="bilinear"), generator)
         x = _coloured(digits, b, generator)
         out[split] = Labelled(TensorDataset(x), y=targets, b=b, classes=10, bias_classes=10, aligned=list(range(10)))
-        out[split].target, out[split].biases, out[split].bias_names = "digit", ("colour",), (COLOURS,)
+        out[split].named("digit", ["colour"], bias_names=[COLOURS])
     return out
 
 

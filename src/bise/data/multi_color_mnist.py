@@ -54,7 +54,7 @@ def multi_color_mnist(
         aligned=[(digit, digit) for digit in range(10)],
         groups="alignment",
         transform=Transform(mean=(0.0,), std=(255.0 if protocol == "paper" else 1.0,)),
-    )
+    ).named("digit", ["left colour", "right colour"])
 
 
 def assign(y: Tensor, left: float, right: float) -> Tensor:

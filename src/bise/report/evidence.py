@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from bise.data.cells import Cells
 from bise.data.contract import Labelled, Progress, labels
-from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.files import write_json
 from bise.gates import Subnetwork, threshold
-from bise.models.outputs import device_of
+from bise.models.outputs import call, class_logits, device_of, tensors_in
 from bise.report.showing import Shower
 from bise.unsupervised import PseudoLabelled
 
@@ -24,6 +23,8 @@ POINTS = 18
 """Thresholds on the curve, about."""
 MOST_SAMPLES = 5000
 """Beyond this the curve is taken on a part, drawn evenly over the cells."""
+MOST_BYTES = 1 << 30
+"""Of inputs that are held for the curve; larger pictures make it a smaller part."""
 MOST_CELLS = 2000
 """Beyond this the curve keeps no figures by group."""
 SAMPLES = 120
@@ -46,15 +47,22 @@ def gather(
     """Write `thresholds.json` and `samples.json` for a run, measured on `data`, its test or validation split."""
     cells = labels(data, progress=progress)
     cells = cells.realigned(train.aligned_bias)
-    index = spread(cells, MOST_SAMPLES)
     inputs = Inputs(data, device_of(model))
-    dense = Subnetwork(model, ())
-    before = infer(dense, inputs, index=index, progress=progress, label="report: model").logits.argmax(1)
+    one = sum(t.numel() * t.element_size() for t in tensors_in(inputs.example(1)))
+    index = spread(cells, max(1, min(MOST_SAMPLES, MOST_BYTES // max(1, one))))
+    batches: list[Any] = []  # held, so that pictures are decoded and texts tokenised once and not for each threshold
+    read = 0
+    for x, part in inputs.batches(index, inputs.roomy_batch()):
+        batches.append(x)
+        read += len(part)
+        if progress is not None:
+            progress("report: reading", read, len(index))
+    before = predictions(Subnetwork(model, ()), batches)
     cuts = thresholds(sub.scores)
     points, after = [], before
     for done, zeta in enumerate(cuts):
         at = sub if zeta == 0.5 else sub.at(zeta)
-        predicted = infer(at, inputs, index=index).logits.argmax(1)
+        predicted = predictions(at, batches)
         if zeta == 0.5:
             after = predicted
         points.append({"zeta": zeta} | _kept(at) | figures(cells, index, predicted == cells.y[index]))
@@ -95,6 +103,13 @@ def gather(
     named = ("mended", "broken", "wrong", "right")
     counts = dict(zip(named, torch.bincount(kind, minlength=4).tolist(), strict=True))
     write_json(folder / "samples.json", {"split": split, "counts": counts, "samples": shown})
+
+
+@torch.no_grad()
+def predictions(sub: Subnetwork, batches: Sequence[Any]) -> Tensor:
+    """[N]: the class that the network gives each sample."""
+    sub.eval()
+    return torch.cat([class_logits(call(sub, x)).argmax(1).cpu() for x in batches])
 
 
 def facts_of(train: Cells, data: Any) -> dict[str, Any]:

@@ -59,6 +59,16 @@ class Facts:
     def bias(self) -> str:
         return " and ".join(self.biases)
 
+    @property
+    def misleads(self) -> str:
+        """Said of conflicting samples: one bias at least is another than usual."""
+        return f"{self.bias} misleads" if len(self.biases) == 1 else "a bias misleads"
+
+    @property
+    def helps(self) -> str:
+        """Said of aligned samples: every bias is the usual one."""
+        return f"{self.bias} helps" if len(self.biases) == 1 else "every bias helps"
+
     def class_name(self, y: int) -> str:
         return _named(self.data.get("class_names") or [], y)
 

@@ -80,15 +80,14 @@ def _tiles(facts: Facts) -> Html | None:
     models = facts.models
     if "vanilla" not in models:
         return None
-    bias = facts.bias
     wanted = (
         (
-            f"Where {bias} misleads (conflicting)",
+            f"Where {facts.misleads} (conflicting)",
             lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
         ),
         ("Worst group", lambda m: (m["worst_group"], m["interval"]["worst_group"])),
         ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
-        (f"Where {bias} helps (aligned)", lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"])),
+        (f"Where {facts.helps} (aligned)", lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"])),
     )
     return tag("ul", [_tile(title, read, models) for title, read in wanted], cls="tiles")
 

@@ -9,9 +9,9 @@ from bise.report.charts import histogram, interval_chart, short, site_bars
 from bise.report.colours import STEPS
 from bise.report.facts import MODELS, Facts
 from bise.report.markup import Html, foreign, join, tag
-from bise.report.matrix import matrix
+from bise.report.matrix import layout, matrix
 from bise.report.parts import figure, section, table
-from bise.report.words import group_text, percent
+from bise.report.words import cell_of, group_text, percent
 
 CLASSES = {"vanilla": "before", "subnetwork": "after", "finetuned": "tuned", "dense_finetuned": "dense"}
 MOST_SITES = 60
@@ -23,10 +23,10 @@ def accuracy(facts: Facts) -> Html | None:
     if not models:
         return None
     measures: dict[str, Callable[[Any], Any]] = {
-        f"{facts.bias} misleads (conflicting)": lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
+        f"{facts.misleads} (conflicting)": lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
         "worst group": lambda m: (m["worst_group"], m["interval"]["worst_group"]),
         "mean of all groups (unbiased)": lambda m: (m["unbiased"], m["interval"]["unbiased"]),
-        f"{facts.bias} helps (aligned)": lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"]),
+        f"{facts.helps} (aligned)": lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"]),
         "all samples (accuracy)": lambda m: (m["accuracy"], m["interval"]["accuracy"]),
     }
     bands: dict[str, list[tuple[str, str, float, float, float]]] = {}
@@ -116,18 +116,23 @@ def groups(facts: Facts) -> Html | None:
 
     first = [card(name) for name in ("vanilla", "subnetwork") if name in models]
     others = [card(name) for name in ("finetuned", "dense_finetuned") if name in models]
+    by_cell = any(cell_of(name) is not None for audit in models.values() for name in audit["by_group"])
+    wide = any(len(layout(facts, list(audit["by_group"])).columns) > 14 for audit in models.values())
     ramp = [tag("i", cls=f"h{step}") for step in range(STEPS + 1)]
-    ring = [tag("i", cls="ring"), f"where {facts.bias} helps"] if facts.data.get("aligned") else None
+    ring = [tag("i", cls="ring"), f"where {facts.helps}"] if facts.data.get("aligned") and by_cell else None
     return section(
         "groups",
         "Group by group",
         tag(
             "p",
             f"Rows are the true {facts.target}, columns the {facts.bias}: a cell says how many in a hundred of its"
-            " samples are answered rightly. A model that doesn't lean has rows of one colour.",
+            " samples are answered rightly. A model that doesn't lean has rows of one colour."
+            if by_cell
+            else "A group is a combination of biases that help (aligned) or mislead (conflicting); a cell says how many"
+            " in a hundred are answered rightly, as the mean over its targets and biases.",
             cls="lead",
         ),
-        tag("div", first, cls="columns"),
+        tag("div", first, cls="columns one" if wide else "columns"),
         tag("div", "0 %", tag("span", ramp, cls="ramp"), "100 % right", ring, cls="scale"),
         tag("details", tag("summary", "The finetuned networks"), tag("div", others, cls="columns")) if others else None,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bise.report.facts import Facts
@@ -25,15 +26,16 @@ def headline(facts: Facts) -> str:
         return f"This model is right on {percent(before['accuracy'])} of the test samples."
     leans = aligned["interval"][0] > conflicting["interval"][1]
     verb = "leans" if "subnetwork" not in models else "leaned"
+    help_ = "it helps" if len(facts.biases) == 1 else facts.helps
     if leans:
         first = (
-            f"This model {verb} on {bias}: {percent(conflicting['accuracy'])} right where {bias} misleads it,"
-            f" {percent(aligned['accuracy'])} where it helps."
+            f"This model {verb} on {bias}: {percent(conflicting['accuracy'])} right where {facts.misleads} it,"
+            f" {percent(aligned['accuracy'])} where {help_}."
         )
     else:
         first = (
             f"This model shows no clear lean on {bias}: {percent(conflicting['accuracy'])} right where it might"
-            f" mislead, {percent(aligned['accuracy'])} where it helps."
+            f" mislead, {percent(aligned['accuracy'])} where {help_}."
         )
     after = models.get("subnetwork")
     return first if after is None else f"{first} {_gain(facts, before, after)}"
@@ -43,11 +45,12 @@ def _gain(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
     was, now = before["conflicting"], after["conflicting"]
     kept = _kept(facts)
     weights = " and not one weight changed" if facts.weights_kept else ""
+    figure = f"{percent(now['accuracy'])} where {facts.misleads}"
     if now["interval"][0] > was["interval"][1]:
-        return f"The subnetwork inside it gets {percent(now['accuracy'])} there, with {kept}{weights}."
+        return f"The subnetwork inside it gets {figure}, with {kept}{weights}."
     if now["interval"][1] < was["interval"][0]:
-        return f"The subnetwork does worse there: {percent(now['accuracy'])}, with {kept}."
-    return f"The subnetwork does about as well there: {percent(now['accuracy'])}, with {kept}{weights}."
+        return f"The subnetwork does worse: {figure}, with {kept}."
+    return f"The subnetwork does about as well: {figure}, with {kept}{weights}."
 
 
 def _kept(facts: Facts) -> str:
@@ -71,8 +74,8 @@ def warnings(facts: Facts) -> list[str]:
     if small.get("count"):
         names = ", ".join(f"{group_text(facts, n)} ({k})" for n, k in list(small.get("smallest", {}).items())[:3])
         out.append(
-            f"{small['count']} of the {small['of']} training groups in which {facts.bias} conflicts with the"
-            f" {facts.target} have fewer than {small['fewer_than']} samples, so little could be learned from them."
+            f"{small['count']} of the {small['of']} training groups in which {facts.misleads}"
+            f" have fewer than {small['fewer_than']} samples, so little could be learned from them."
             f" The smallest: {names}."
         )
     if data.get("without_bias"):
@@ -90,7 +93,7 @@ def warnings(facts: Facts) -> list[str]:
     few = [n for n in (audited.get("n_by_group") or {}).values() if n < 20]
     if few:
         out.append(
-            f"{len(few)} of the {len(audited['n_by_group'])} test groups have fewer than 20 samples: the worst group's"
+            f"Test groups with fewer than 20 samples: {len(few)} of {len(audited['n_by_group'])}, so the worst group's"
             " figure is uncertain."
         )
     barriers = facts.shrunk.get("barriers") or []
@@ -156,8 +159,8 @@ def commands(facts: Facts) -> list[str]:
     source = config.get("source") or {}
     out = shlex.quote("runs/" + facts.folder)
     lines = []
-    if config.get("job") == "train" or source.get("data") == "bise.recipes:splits":
-        lines.append(_train_command(config, source, out if config.get("job") == "train" else "runs/vanilla"))
+    if config.get("job") == "train":
+        lines.append(_train_command(config, source, out))
     if "extract" in config:
         lines.append(_extract_command(config, source, out))
     tuned = facts.summary.get("finetune")
@@ -184,7 +187,8 @@ def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> 
 
 def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
     made = str(source.get("data", "")).startswith(("bise.recipes:", "bise.demo:"))
-    where: dict[str, Any] = {"from": "runs/vanilla"} if made else {}
+    # such a run's weights lie in the folder of the run that trained them
+    where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
     fields = config["extract"]
