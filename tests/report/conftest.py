@@ -10,8 +10,10 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from bise.data import Labelled
+from bise.data.features import Texts
 from bise.data.tables import read_table
 from bise.jobs import extract_job, finetune_job, shrink_job
+from real_models import make
 
 HOSTILE = (
     "<script>window.pwned=1</script>",
@@ -112,6 +114,24 @@ def picture_run(tmp_path_factory):
 def hostile_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "<i>run"
     quick(dense_net(), sentences, folder)
+    return folder
+
+
+def comments(split):
+    """Sentences of a few words, one of which goes with the class."""
+    y, b, generator = labels_of(120, 2, 0.85 if split == "train" else 0.5, len(split))
+    words = torch.randint(10, 90, (120, 6), generator=generator)
+    words[:, 0], words[:, 1] = 2 + y, 4 + b
+    texts = [" ".join(f"word{n}" for n in row) for row in words.tolist()]
+    inner = Texts(texts, tokenizer=lambda text: [int(word.removeprefix("word")) for word in text.split()], length=8)
+    data = Labelled(inner, y=y, b=b, classes=2, bias_classes=2, aligned=[0, 1])
+    return data.named("toxicity", ["identity"], ("fine", "toxic"), [("none", "some")])
+
+
+@pytest.fixture(scope="session")
+def bert_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "bert"
+    quick(make("small BERT")[0].eval(), comments, folder)
     return folder
 
 

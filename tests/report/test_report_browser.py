@@ -76,7 +76,7 @@ def opened(browser):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("run", ["picture_run", "table_run", "hostile_run"])
+@pytest.mark.parametrize("run", ["picture_run", "table_run", "hostile_run", "bert_run"])
 def test_it_fits_and_everything_is_drawn(run, width, theme, opened, request):
     page = opened(request.getfixturevalue(run), width=width, theme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -91,6 +91,15 @@ def test_it_fits_and_everything_is_drawn(run, width, theme, opened, request):
     assert seen > 100
     assert bad == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nor with every table unfolded"
+
+
+def test_sentences_of_a_bert_run_are_shown(bert_run, opened):
+    page = opened(bert_run)
+    assert page.locator("#sample-list blockquote").first.inner_text().startswith("word")
+    assert "toxicity" in page.locator("h1 + p").inner_text()
+    page.locator("#zeta").focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#r-zeta").inner_text() != "0.5"
 
 
 def test_the_slider_by_keyboard(picture_run, opened):
