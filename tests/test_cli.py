@@ -74,7 +74,9 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     assert result.exit_code == 0, result.output
     assert "the model's weights: unchanged" in result.stdout
     names = sorted(p.name for p in (tmp_path / "run").iterdir())
-    assert names == ["config.json", "metrics.jsonl", "subnetwork", "summary.json"]
+    assert names == [
+        "config.json", "metrics.jsonl", "report.html", "samples.json", "subnetwork", "summary.json", "thresholds.json",
+    ]  # fmt: skip
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["schema"] == 1
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])

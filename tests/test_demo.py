@@ -31,6 +31,9 @@ def test_the_demo_keeps_its_promise_over_seeds(tmp_path):
         summary = json.loads((tmp_path / str(seed) / "summary.json").read_text())
         assert all({"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary[name]) for name in MODELS)
         assert summary["weights"]["before"] == summary["weights"]["after"]
+        page = tmp_path / str(seed) / "report.html"
+        assert 100_000 < page.stat().st_size < 500_000
+        assert "This model leaned on colour" in page.read_text(encoding="utf-8")
     mean = {name: sum(run[name]["unbiased"] for run in runs) / 3 for name in MODELS}
     assert mean["subnetwork"] >= mean["vanilla"] + 0.15
     assert mean["finetuned"] >= mean["vanilla"] + 0.30

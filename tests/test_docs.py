@@ -1,6 +1,7 @@
-"""Pages of the docs run as they stand, and what they show is what is printed, figures aside.
+"""Every code block of README and docs runs as it stands, or says before it why it doesn't.
 
-`python tests/test_docs.py` runs them and writes the output into them.
+What docs/own_data.md and docs/text.md show is what is printed, figures aside; `python tests/test_docs.py` runs them and
+writes the output into them. A page that "continues quickstart.md" runs in what that page left.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from typer.testing import CliRunner
 
 from bise.cli import app
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGES = {"own_data.md": 8, "text.md": 1}
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+SHOWN = {"own_data.md": 8, "text.md": 1}
 """{page: blocks of output}"""
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")])
+CONTINUES = "<!-- continues quickstart.md -->"
+CONTINUING = [page for page in PAGES if CONTINUES in page.read_text(encoding="utf-8")]
+FENCE = re.compile(r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -62,7 +68,7 @@ def words(text: str) -> str:
 
 @pytest.mark.data
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # short code on the page, closed by the collector
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", SHOWN)
 def test_pages(tmp_path, monkeypatch, data_root, page):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -72,8 +78,87 @@ def test_pages(tmp_path, monkeypatch, data_root, page):
     for block, printed in execute((DOCS / page).read_text(encoding="utf-8")):
         assert words(block.group(2)) == words(printed)
         blocks += 1
-    assert blocks == PAGES[page]
+    assert blocks == SHOWN[page]
     monkeypatch.delitem(sys.modules, "net", raising=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_is_run_or_says_why_not(page):
+    """A page is run whole, README's blocks by tests of their own; what isn't run has a reason before it."""
+    run = page in CONTINUING or page.name in ("quickstart.md", "README.md", *SHOWN)
+    for block in FENCE.finditer(page.read_text(encoding="utf-8")):
+        if block["why"] is None:
+            assert run, f"{page.name}: this block is never run:\n{block['text']}"
+            assert block["language"] in ("python", "bash", "text"), f"{page.name}: not run:\n{block['text']}"
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def python_of(page: Path) -> str:
+    """The page's Python in one piece, its lines where they are in the page, so that an error names the line."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for block in FENCE.finditer(text):
+        if block["language"] == "python" and block["why"] is None:
+            first = text.count("\n", 0, block.start("text"))
+            for i, line in enumerate(block["text"].splitlines()):
+                lines[first + i] = line
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory):
+    """What the quick start leaves behind, run once."""
+    page = ROOT / "docs" / "quickstart.md"
+    names: dict[str, object] = {}
+    with contextlib.chdir(tmp_path_factory.mktemp("quickstart")):
+        exec(compile(python_of(page), str(page), "exec"), names)
+    return names
+
+
+def test_the_quick_start(quickstart):
+    gain = quickstart["after"].conflicting.accuracy - quickstart["before"].conflicting.accuracy
+    assert gain > 0.1
+
+
+@pytest.mark.parametrize("page", CONTINUING, ids=lambda page: page.name)
+def test_a_page_that_continues(page, quickstart, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(python_of(page), str(page), "exec"), dict(quickstart))
+
+
+@pytest.mark.long
+def test_the_readmes_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "nets.py").write_text(NETS)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = (b["text"] for b in FENCE.finditer(text) if b["language"] == "bash")
+    sys.modules.pop("nets", None)
+    from nets import make  # what the README calls it
+    from safetensors.torch import save_file
+
+    save_file(make().state_dict(), "net.safetensors")
+    for line in block.strip().splitlines():
+        command(line)
+    assert Path("model.onnx").exists()
+    assert Path("runs/mine/report.html").exists()
+    sys.modules.pop("nets", None)
+
+
+NETS = """
+from conftest import toy, toy_model, trained
+
+def make():
+    return trained(toy_model(), toy())
+
+def load(split):
+    return {"train": toy(), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
+"""
 
 
 def update(path: Path) -> None:
@@ -90,5 +175,5 @@ def update(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for name in PAGES:
+    for name in SHOWN:
         update(DOCS / name)

@@ -24,6 +24,13 @@ b = torch.where(torch.arange(40) % 5 == 0, 1 - y, y)
 data = bise.data.Labelled(torch.utils.data.TensorDataset(torch.randn(40, 4)), y=y, b=b)
 sub = bise.extract(model, data, config=bise.ExtractConfig(upsilon=1, steps=2, head_epochs=1, head_steps=1))
 print(bise.audit(sub, data))
+from pathlib import Path
+from bise.jobs import extract_job
+run = Path(sys.argv[2] + "-extract")
+quick = {"upsilon": 1, "steps": 2, "head_epochs": 1, "head_steps": 1}
+extract_job(model, lambda split: data, run, preset="balanced", changes=quick, bottleneck=None, sites=None, source={},
+            progress=lambda *_: None)
+assert "<svg" in (run / "report.html").read_text(encoding="utf-8")
 from bise.cli import app
 from typer.testing import CliRunner
 result = CliRunner().invoke(app, ["demo", "--out", sys.argv[2]])
@@ -42,7 +49,7 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_is_typed_and_holds_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert "bise/py.typed" in names
+    assert {"bise/py.typed", "bise/report/page.js", "bise/report/style.css"} <= set(names)
     assert not any("test" in name for name in names)
 
 

@@ -265,7 +265,8 @@ def test_train_extract_finetune_shrink_audit(tmp_path, data_root):
     result = run("train", "multi-color-mnist", *own, "--protocol", "held-out", "--out", vanilla)
     assert result.exit_code == 0, result.output
     assert "started from: scratch" in result.stdout
-    assert {p.name for p in vanilla.iterdir()} == {"config.json", "metrics.jsonl", "model.safetensors", "summary.json"}
+    made = {"config.json", "metrics.jsonl", "model.safetensors", "report.html", "summary.json"}
+    assert {p.name for p in vanilla.iterdir()} == made
     config = json.loads((vanilla / "config.json").read_text())
     assert config["recipe"]["rho"] == [0.9, 0.8]
     assert (config["recipe"]["train"]["epochs"], config["recipe"]["protocol"], config["limit"]) == (2, "held-out", 300)

@@ -124,6 +124,11 @@ class Audit:
                 )
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from bise.report.notebook import audit_html
+
+        return audit_html(self)
+
 
 def audit(
     model: nn.Module,

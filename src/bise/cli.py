@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,6 @@ import typer
 from bise.sources import own_data
 
 app = typer.Typer(
-    help="Find the unbiased network inside a biased classifier, without changing one of its weights.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -42,15 +43,37 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
 ]
+BoardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's event files to RUN/events too.")]
+
+_verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
-@app.callback()
-def _root() -> None:
-    """Find the unbiased network inside a biased classifier."""
+def _version(wanted: bool) -> None:
+    if wanted:
+        from bise import __version__
+
+        print(f"bise {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: bise demo, then open runs/demo-0/report.html")
+def _root(
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show every library's warnings, and tracebacks where a run fails.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Find the unbiased network inside a biased classifier, without changing one of its weights.
+
+    Exit codes: 0, done; 1, the run failed; 2, bad input; 130, stopped by Ctrl-C.
+    """
+    _verbose.set(verbose)
 
 
 @app.command(epilog="Example: bise demo --seed 1 --out runs/demo-1")
@@ -58,6 +81,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of data, training and extraction.")] = 0,
     rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.97,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/demo-SEED.")] = None,
+    tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
@@ -67,7 +91,7 @@ def demo(
 
         folder = out or Path(f"runs/demo-{seed}")
         with Bars() as bars:
-            summary = run_demo(folder, seed=seed, rho=rho, progress=bars)
+            summary = run_demo(folder, seed=seed, rho=rho, progress=bars, tensorboard=tensorboard)
         _show(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
 
 
@@ -94,6 +118,7 @@ def train(
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
     workers: WorkersOption = None,
+    tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a vanilla model by a recipe, and audit it; go on with bise extract --from."""
@@ -120,6 +145,7 @@ def train(
                 limit=limit,
                 workers=workers,
                 progress=bars,
+                tensorboard=tensorboard,
             )
         if as_json:
             print(json.dumps(finite(summary), indent=2))
@@ -127,7 +153,7 @@ def train(
         console = Console()
         console.print(audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
         console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
-        console.print(f"run folder: {out}  ({summary['seconds']:.0f} s)", soft_wrap=True)
+        _where(console, out, summary["seconds"])
 
 
 @app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
@@ -185,6 +211,7 @@ def extract(
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
     workers: WorkersOption = None,
+    tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
@@ -220,6 +247,7 @@ def extract(
                 source=source,
                 workers=workers,
                 progress=bars,
+                tensorboard=tensorboard,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
 
@@ -236,6 +264,7 @@ def finetune(
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
     device: DeviceOption = "cpu",
     workers: WorkersOption = None,
+    tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
@@ -251,7 +280,9 @@ def finetune(
         model, splits = source_of(run)
         with Bars() as bars:
             tuned = model.to(device_named(device))
-            summary = finetune_job(tuned, splits, run, changes=changes, workers=workers, progress=bars)
+            summary = finetune_job(
+                tuned, splits, run, changes=changes, workers=workers, progress=bars, tensorboard=tensorboard
+            )
         _show(summary, "Accuracy on the test split, %", run, as_json)
 
 
@@ -278,6 +309,21 @@ def export(
     """Shrink, verify, and write one file to deploy."""
     with _guard():
         _shrink(run, of, [(file, (".onnx", ".pt2"))], as_json)
+
+
+@app.command(epilog="Example: bise report runs/a --out for-a-colleague.html")
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract or finetune.")],
+    out: Annotated[Path | None, typer.Option(help="File to write; default report.html in the run folder.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the run's page again: one file, no network, for a reader who knows no code."""
+    with _guard():
+        from bise.report import write_report
+
+        path = write_report(run, out)
+        size = path.stat().st_size
+        print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
 
 
 @data_app.command("check", epilog="Example: bise data check labels.csv --target smiling --bias sex --split-column fold")
@@ -329,6 +375,7 @@ def data_sheet(
 def data_download(
     name: Annotated[str, typer.Argument(help="Which files: mnist.")],
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Fetch a data set's original files and check them; what is there already is left alone."""
     with _guard():
@@ -337,22 +384,25 @@ def data_download(
 
         with Bars() as bars:
             folder = download(name, data_root, progress=bars)
-        print(f"{folder}: all files are there, md5 checked")
+        found = {"folder": str(folder), "checked": "md5"}
+        print(json.dumps(found) if as_json else f"{folder}: all files are there, md5 checked")
 
 
 @contextmanager
 def _guard() -> Iterator[None]:
-    """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130."""
+    """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130; any other failure in one and 1."""
     import warnings
 
     from bise.errors import BadInput, BiseWarning
 
     def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, BiseWarning):
+        if _verbose.get() or issubclass(category, BiseWarning):
             print(f"warning: {message}", file=sys.stderr)
 
     try:
         with warnings.catch_warnings():
+            if _verbose.get():
+                warnings.simplefilter("always")
             warnings.simplefilter("always", BiseWarning)
             warnings.showwarning = tell
             yield
@@ -362,6 +412,15 @@ def _guard() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print("bise: stopped; run the same command again to start over", file=sys.stderr)
         raise typer.Exit(130) from error
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        if _verbose.get():
+            traceback.print_exc()
+        else:
+            what = (str(error).strip().splitlines() or ["no message"])[0]
+            print(f"bise: the run failed: {type(error).__name__}: {what} (-v shows where)", file=sys.stderr)
+        raise typer.Exit(1) from error
 
 
 def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], as_json: bool) -> None:
@@ -418,9 +477,18 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     selection = summary["selection"]
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
-    console.print(f"run folder: {folder}  ({summary['seconds']:.0f} s)", soft_wrap=True)
+    _where(console, folder, summary["seconds"])
+
+
+def _where(console: Any, folder: Path, seconds: float) -> None:
+    """Where everything is, and the page to open."""
+    console.print(f"run folder: {folder}  ({seconds:.0f} s)", soft_wrap=True, markup=False)
+    if (folder / "report.html").is_file():
+        console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
 def main() -> None:
-    """Entry point of the command `bise`."""
-    app()
+    """Entry point of the command `bise`; -v may stand anywhere."""
+    given = sys.argv[1:]
+    loud = [word for word in given if word in ("-v", "--verbose")]
+    app(loud[:1] + [word for word in given if word not in ("-v", "--verbose")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from bise.extraction import extract
 from bise.files import write_tensors
 from bise.finetuning import finetune, owning
 from bise.gates import Subnetwork
+from bise.report import add_report
+from bise.report.evidence import facts_of, gather
 from bise.runs import Run
 from bise.twin import fingerprint, named_tensors
 
@@ -43,7 +46,14 @@ def splits(split: str, *, seed: int, rho: float) -> Any:
     return coloured_digits(rho=rho, seed=seed)[split]
 
 
-def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progress | None = None) -> dict[str, Any]:
+def demo(
+    out: str | Path,
+    *,
+    seed: int = 0,
+    rho: float = 0.97,
+    progress: Progress | None = None,
+    tensorboard: bool = False,
+) -> dict[str, Any]:
     """Train, audit, extract, finetune, finetune the dense control, audit again, shrink; returns the summary."""
     started = time.perf_counter()
     vanilla_config = TrainConfig(epochs=6, lr=0.05, schedule="cosine", seed=seed)
@@ -69,6 +79,7 @@ def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progres
             "extract": asdict(extract_config),
             "finetune": asdict(tune_config),
         },
+        tensorboard=tensorboard,
     )
     vanilla = owning(digit_net(seed))
     inputs = Inputs(data["train"], torch.device("cpu"))
@@ -99,13 +110,15 @@ def demo(out: str | Path, *, seed: int = 0, rho: float = 0.97, progress: Progres
     if progress is not None:
         progress("shrinking", 1, 1)
     summary |= {
-        "data": {"rho": cells.rho[0], "train": len(cells), "test": len(data["test"]), "groups": "cells (y, b)"},
+        "data": facts_of(cells, data["train"]) | {"test": len(data["test"])},
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
         "stopped": sub.record["stopped"],
         "seconds": time.perf_counter() - started,
     }
     run.finish(summary)
+    evidence = partial(gather, run.folder, model, sub, data["test"], split="test", train=cells, progress=progress)
+    add_report(run.folder, evidence)
     return summary
 
 

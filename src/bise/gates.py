@@ -265,7 +265,24 @@ class Subnetwork(nn.Module):
 
     def extra_repr(self) -> str:
         kept, total = self.units
-        return f"{kept} of {total} units open at {len(self.sites)} sites"
+        return f"{kept} of {total} units open at {len(self.sites)} site{'s' * (len(self.sites) != 1)}"
+
+    def __str__(self) -> str:
+        """What it keeps, site by site; `repr` shows every module."""
+        lines = [f"Subnetwork of {type(self.network).__name__}: {self.extra_repr()}"]
+        masks = self.masks
+        width = max((len(name) for name in masks), default=0)
+        lines += [f"  {name:<{width}}  {int(mask.sum())} of {len(mask)}" for name, mask in masks.items()]
+        if self.owned:
+            lines.append(f"  {len(self.owned)} tensors of its own, the rest shared with the model")
+        else:
+            lines.append("  every weight is the model's own, unchanged")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from bise.report.notebook import subnetwork_html
+
+        return subnetwork_html(self)
 
     def save(self, folder: str | Path) -> None:
         """Scores, masks and whatever it owns as safetensors, the rest as JSON; nothing is pickled."""

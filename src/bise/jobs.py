@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data import names
 from bise.data.arguments import SPLITS
+from bise.data.cells import Cells
 from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.pictures import Pictures, check_pictures
@@ -26,6 +28,8 @@ from bise.files import read_json, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
+from bise.report import add_report
+from bise.report.evidence import facts_of, gather
 from bise.runs import Run, append_log
 from bise.sources import splits_of
 from bise.twin import fingerprint
@@ -47,6 +51,7 @@ def extract_job(
     source: dict[str, Any],
     workers: int | None = None,
     progress: Progress,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Extract on the train split, select on val, audit on test before and after; returns the summary."""
     presets = {"balanced": ExtractConfig.balanced, "paper": ExtractConfig.paper}
@@ -67,6 +72,7 @@ def extract_job(
             "bottleneck": bottleneck,
             "sites": list(sites) if sites else None,
         },
+        tensorboard=tensorboard,
     )
     summary: dict[str, Any] = {}
     if test is not None:
@@ -93,10 +99,22 @@ def extract_job(
         "stopped": sub.record["stopped"],
         "notes": sub.record["notes"],
         "rho": list(cells.rho),
+        "data": facts_of(cells, train),
         "seconds": sub.record["seconds"],
     }
     run.finish(summary)
+    add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
     return summary
+
+
+def _evidence(
+    folder: Path, model: nn.Module, sub: Subnetwork, val: Any, test: Any, train: Cells, progress: Progress
+) -> Callable[[], None] | None:
+    """What gathers the report's curve and samples: on test, or on val where there is no test, or not at all."""
+    data, split = (test, "test") if test is not None else (val, "val")
+    return (
+        None if data is None else partial(gather, folder, model, sub, data, split=split, train=train, progress=progress)
+    )
 
 
 def finetune_job(
@@ -107,6 +125,7 @@ def finetune_job(
     changes: dict[str, Any],
     workers: int | None = None,
     progress: Progress,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
     config = TrainConfig.finetuning(**changes)
@@ -115,7 +134,7 @@ def finetune_job(
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     for name, start in (("finetuned", sub), ("dense_finetuned", model)):
-        log = append_log(folder / "metrics.jsonl", name)
+        log = append_log(folder / "metrics.jsonl", name, tensorboard=tensorboard)
         tuned = finetune(start, train, val=val, config=config, workers=workers, progress=progress, log=log)
         tuned.bottleneck = sub.bottleneck
         tuned.save(folder / name)
@@ -124,6 +143,7 @@ def finetune_job(
             summary[name] = found.as_dict() | (_units(tuned) if tuned.sites else {})
     summary["finetune"] = asdict(config)
     write_json(folder / "summary.json", summary)
+    add_report(folder)
     return summary
 
 
@@ -141,6 +161,7 @@ def shrink_job(
     progress("shrinking", 1, 1)
     summary[name] = summary.get(name, {}) | {"shrunk": figures}
     write_json(folder / "summary.json", summary)
+    add_report(folder)
     return figures
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ class Run:
     A folder that holds another job's run, or files that no run wrote, is refused, never overwritten.
     """
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: str | Path, config: Mapping[str, Any], *, tensorboard: bool = False) -> None:
+        if tensorboard:
+            check_tensorboard()
         self.folder = Path(folder)
+        self.tensorboard = tensorboard
         self.config = json.loads(json.dumps(config))
         path = self.folder / "config.json"
         if path.exists():
@@ -44,18 +48,46 @@ class Run:
             ) from error
 
     def log(self, job: str) -> Log:
-        return append_log(self.folder / "metrics.jsonl", job)
+        return append_log(self.folder / "metrics.jsonl", job, tensorboard=self.tensorboard)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         write_json(self.folder / "summary.json", summary)
 
 
-def append_log(path: Path, job: str) -> Log:
-    """A function that takes a row of figures and appends it to `metrics.jsonl` under the job's name."""
+def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
+    """A function that takes a row of figures and appends it to `metrics.jsonl` under the job's name.
+
+    With `tensorboard`, its numbers go to event files in the folder `events` beside it as well.
+    """
+    events = _events(path.parent / "events" / job) if tensorboard else None
 
     def write(row: dict[str, Any]) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n")
+        if events is not None:
+            events(row)
+
+    return write
+
+
+def check_tensorboard() -> None:
+    """Refuse the flag before any work is done where TensorBoard isn't there."""
+    if find_spec("tensorboard") is None:
+        raise BadInput("tensorboard is not installed; install the extra: pip install 'bise[log]'")
+
+
+def _events(folder: Path) -> Log:
+    check_tensorboard()
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder))
+
+    def write(row: dict[str, Any]) -> None:
+        nested = {f"{key}/{name}": v for key, part in row.items() if isinstance(part, dict) for name, v in part.items()}
+        for key, value in {**row, **nested}.items():
+            if isinstance(value, (int, float)) and key != "epoch":
+                writer.add_scalar(key, value, row.get("epoch"))
+        writer.flush()  # so that it is there to look at while the job runs
 
     return write
 

@@ -17,6 +17,8 @@ from bise.errors import BadInput
 from bise.files import write_tensors
 from bise.finetuning import owning
 from bise.recipes import Recipe, recipe, splits, start
+from bise.report import add_report
+from bise.report.evidence import facts_of
 from bise.runs import Run
 from bise.sources import device_named
 from bise.twin import fingerprint
@@ -35,6 +37,7 @@ def train_job(
     limit: int | None = None,
     workers: int | None = None,
     progress: Progress,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
     started = time.perf_counter()
@@ -76,6 +79,7 @@ def train_job(
             "device": str(where),
             "limit": limit,
         },
+        tensorboard=tensorboard,
     )
     vanilla = owning(model.to(where))
     inputs = Inputs(train, where, workers=workers)
@@ -89,6 +93,7 @@ def train_job(
         "weights": {"sha256": fingerprint(trained)},
         "start": provenance,
         "rho": list(cells.rho),
+        "data": facts_of(cells, train),
         "samples": {"train": len(cells), "test": found.n},
         "seconds": time.perf_counter() - started,
     }
@@ -96,6 +101,7 @@ def train_job(
     if all(texts.values()):
         summary["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
     run.finish(summary)
+    add_report(run.folder)
     return summary
 
 

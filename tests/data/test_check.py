@@ -194,7 +194,7 @@ def test_a_folder_of_pictures(tmp_path):
 def test_a_data_set_by_name():
     result = run("data", "check", "biased-mnist", "--rho", "0.999")
     assert result.exit_code == 0, result.output
-    assert "ρ(b) = 0.999" in result.stdout
+    assert "ρ(colour) = 0.999" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["train", "val", "test"])

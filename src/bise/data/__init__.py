@@ -26,6 +26,7 @@ from bise.errors import BadInput
 __all__ = [
     "Cells",
     "LabelNames",
+    "LabelNames",
     "Labelled",
     "PictureFiles",
     "Transform",

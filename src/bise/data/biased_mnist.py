@@ -10,6 +10,7 @@ from torch import Tensor
 from bise.data.arguments import check_share
 from bise.data.contract import Deferred, Labelled
 from bise.data.mnist import digits
+from bise.data.naming import digit_and
 from bise.data.transforms import Transform
 
 # the source has 225 in colours 3 and 4, where 255 would be expected
@@ -39,6 +40,7 @@ def biased_mnist(
         bias_classes=10,
         aligned=list(range(10)),
         transform=Transform(mean=(0.5,), std=(0.5,)),
+        names=digit_and("colour"),
     )
 
 

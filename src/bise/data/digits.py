@@ -8,12 +8,14 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from bise.data.contract import Labelled
+from bise.data.naming import DIGITS, LabelNames
 from bise.errors import BadInput
 
 PALETTE = (
     (0.90, 0.10, 0.15), (0.15, 0.70, 0.25), (0.10, 0.35, 0.90), (0.95, 0.80, 0.10), (0.65, 0.20, 0.80),
     (0.10, 0.75, 0.80), (0.95, 0.50, 0.10), (0.95, 0.35, 0.65), (0.50, 0.35, 0.20), (0.50, 0.50, 0.50),
 )  # fmt: skip
+COLOURS = ("red", "green", "blue", "yellow", "purple", "cyan", "orange", "pink", "brown", "grey")
 SIZE = 16
 
 
@@ -47,7 +49,8 @@ def coloured_digits(*, rho: float = 0.95, seed: int = 0, copies: int = 8) -> dic
             b = torch.arange(10).repeat_interleave(len(index))
         digits = _shifted(F.interpolate(digits, size=SIZE, mode="bilinear"), generator)
         x = _coloured(digits, b, generator)
-        out[split] = Labelled(TensorDataset(x), y=targets, b=b, classes=10, bias_classes=10, aligned=list(range(10)))
+        names = LabelNames(target="digit", biases=("colour",), classes=DIGITS, bias_classes=(COLOURS,))
+        out[split] = Labelled(TensorDataset(x), y=targets, b=b, aligned=list(range(10)), names=names)
     return out
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from bise.data.arguments import check_share
 from bise.data.contract import Deferred, Labelled
 from bise.data.mnist import digits
+from bise.data.naming import digit_and
 from bise.data.transforms import Transform
 from bise.errors import BadInput
 
@@ -54,6 +55,7 @@ def multi_color_mnist(
         aligned=[(digit, digit) for digit in range(10)],
         groups="alignment",
         transform=Transform(mean=(0.0,), std=(255.0 if protocol == "paper" else 1.0,)),
+        names=digit_and("left colour", "right colour"),
     )
 
 

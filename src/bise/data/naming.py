@@ -55,3 +55,11 @@ def numbered(biases: int) -> tuple[str, ...]:
 def yes_or_no(target: str, bias: str) -> LabelNames:
     """For two attributes that a sample has (1) or has not (0)."""
     return LabelNames(target=target, biases=(bias,), classes=("no", "yes"), bias_classes=(("no", "yes"),))
+
+
+DIGITS = tuple(str(digit) for digit in range(10))
+
+
+def digit_and(*biases: str) -> LabelNames:
+    """For digits with ten labels of each bias, which have no names."""
+    return LabelNames(target="digit", biases=biases, classes=DIGITS, bias_classes=(DIGITS,) * len(biases))

@@ -1,0 +1,40 @@
+"""`report.html`: one self-contained page about a run, for a reader who knows no code."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from bise.errors import BadInput, BiseWarning
+from bise.files import write_bytes
+
+
+def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Make the page from what the run folder holds, and write it there as report.html, or to `out`."""
+    from bise.report.facts import read_facts
+    from bise.report.page import page
+
+    path = Path(folder) / "report.html" if out is None else Path(out)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; name a file to write the report to")
+    write_bytes(path, page(read_facts(Path(folder))).encode())
+    return path
+
+
+def add_report(folder: Path, gather: Callable[[], None] | None = None) -> None:
+    """What a job does at its end: gather the page's evidence, then write the page.
+
+    The run is complete without it, so whatever goes wrong here is said, and doesn't undo hours of work.
+    """
+    try:
+        if gather is not None:
+            gather()
+        write_report(folder)
+    except Exception as error:
+        warnings.warn(
+            f"the run is complete, but its report could not be written ({type(error).__name__}: {error});"
+            f" bise report {folder} tries again",
+            BiseWarning,
+            stacklevel=2,
+        )

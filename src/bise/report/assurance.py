@@ -1,0 +1,123 @@
+"""What was promised and checked, how to do it again, and what the words mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bise.report.facts import Facts
+from bise.report.markup import Html, foreign, tag
+from bise.report.parts import section, table
+from bise.report.words import commands, percent
+
+
+def verified(facts: Facts) -> Html:
+    """What was promised, and how it was checked in this run."""
+    items: list[tuple[str, str, Any]] = []
+    weights = facts.summary.get("weights") or {}
+    if "before" in weights:
+        same = weights["before"] == weights.get("after")
+        text: Any = [
+            "A SHA-256 over every weight and buffer, before and after, is ",
+            "the same: " if same else "not the same: ",
+            tag("code", str(weights.get("after"))),
+        ]
+        items.append(("done" if same else "failed", "The model’s weights are unchanged", text))
+    elif "sha256" in weights:
+        items.append(
+            ("done", "The model’s weights have a fingerprint", ["SHA-256 ", tag("code", str(weights["sha256"]))])
+        )
+    if facts.masks:
+        items.append(_exactness(facts))
+        items.append(_selection(facts))
+    audited = facts.models.get("vanilla")
+    if audited is not None:
+        how = (
+            "as the training data or its maker says"
+            if audited.get("alignment") == "given"
+            else "measured on the test data"
+        )
+        items.append(("done", "Judged on samples that were not trained on",
+                      f"{audited['n']:,} samples of the test split; which {facts.bias} helps is {how}."))  # fmt: skip
+    for name, figures in (facts.shrunk.get("files") or {}).items():
+        text = f"Run once and compared with the shrunk network: relative difference {figures['difference']:.0e}."
+        items.append(("done", f"The exported file {name} gives the same answers", text))
+    signs = {"done": "✓", "open": "○", "failed": "✗"}
+    spoken = {"done": "checked", "open": "not checked", "failed": "failed"}
+    return section(
+        "verified",
+        "What was promised, and checked",
+        tag(
+            "ul",
+            [
+                tag("li", tag("span", signs[state], role="img", aria_label=spoken[state]),
+                    tag("div", tag("h3", foreign(title)), tag("p", text)), cls=state)
+                for state, title, text in items
+            ],
+            cls="checks",
+        ),
+    )  # fmt: skip
+
+
+def _exactness(facts: Facts) -> tuple[str, str, Any]:
+    difference = facts.shrunk.get("difference_float64")
+    title = "The shrunk network is the masked one"
+    if difference is None:
+        return (
+            "open",
+            title,
+            ["Not shrunk yet; ", tag("code", f"bise shrink runs/{facts.folder}"), " does and checks it."],
+        )
+    state = "done" if difference <= 1e-10 else "failed"
+    return state, title, f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: 1e-10)."
+
+
+def _selection(facts: Facts) -> tuple[str, str, Any]:
+    selection = facts.summary.get("selection") or {}
+    stopped = f" The run ended at {facts.summary.get('stopped', 'the schedule’s end')}."
+    if selection.get("kind") == "best":
+        value = f" ({percent(selection.get('value'), 1)})" if selection.get("value") is not None else ""
+        text = f"The best mask on {selection.get('on')}{value}, of epoch {selection.get('epoch')}.{stopped}"
+        return "done", "The mask was selected on validation data, not on the test data", text
+    return "open", "The mask is the last one", f"There was no validation data to select by.{stopped}"
+
+
+def reproduce(facts: Facts) -> Html:
+    """Commands, configuration, machine."""
+    machine = facts.config.get("machine") or {}
+    config = {key: value for key, value in facts.config.items() if key not in ("machine", "schema")}
+    lines = commands(facts)
+    return section(
+        "reproduce",
+        "How to do it again",
+        tag("pre", tag("code", "\n".join(lines))) if lines else None,
+        tag("p", "The same seed gives the same masks on the same machine with as many threads.", cls="note"),
+        tag(
+            "details",
+            tag("summary", "The complete configuration"),
+            tag("pre", tag("code", json.dumps(config, indent=2, ensure_ascii=False))),
+        ),
+        tag("details", tag("summary", "The machine"), table(None, ["", ""], [[k, str(v)] for k, v in machine.items()]))
+        if machine
+        else None,
+    )
+
+
+def words_used(facts: Facts) -> Html:
+    words = {
+        "target": f"what the model should tell: here, {facts.target}.",
+        "bias": f"what it should not go by: here, {facts.bias}.",
+        "aligned": "samples whose bias is the one that their target usually comes with; going by the bias helps there.",
+        "conflicting": "the others; going by the bias misleads there.",
+        "group": "samples with the same target and the same bias.",
+        "unbiased": "the mean over groups, so that a large group counts as much as a small one.",
+        "95 % interval": "the range in which the true figure lies, in 95 of 100 such measurements.",
+        "unit, site, gate": "a neuron or filter; a layer of them; the switch that keeps or closes one.",
+        "score, ζ": "what a gate learned; the threshold above which it stays open.",
+        "finetuned": "the weights that remain were trained on, with the mask fixed.",
+    }
+    return section(
+        "words",
+        "The words",
+        tag("dl", [[tag("dt", word), tag("dd", text)] for word, text in words.items()], cls="words"),
+    )

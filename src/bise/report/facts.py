@@ -1,0 +1,139 @@
+"""What a run folder says, read once and put into the words of the page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bise.errors import BadInput
+from bise.files import read_json, read_tensors
+
+MODELS = {
+    "vanilla": "before",
+    "subnetwork": "subnetwork",
+    "finetuned": "finetuned",
+    "dense_finetuned": "dense control",
+}
+"""The networks of a summary, and what the page calls them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """A run as the page sees it; what a job didn't make is empty."""
+
+    folder: str
+    summary: dict[str, Any]
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    thresholds: dict[str, Any]
+    samples: dict[str, Any]
+    scores: dict[str, list[float]]
+    masks: dict[str, list[bool]]
+
+    @property
+    def models(self) -> dict[str, dict[str, Any]]:
+        """The networks that were audited, by their names in the summary."""
+        return {name: self.summary[name] for name in MODELS if "unbiased" in (self.summary.get(name) or {})}
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found = self.summary.get("data")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def target(self) -> str:
+        return str(self.data.get("target") or "target")
+
+    @property
+    def biases(self) -> list[str]:
+        named = [str(name) for name in self.data.get("biases") or []]
+        if named:
+            return named
+        rho = self.data.get("rho", self.summary.get("rho"))
+        count = len(rho) if isinstance(rho, list) else 1
+        return ["bias"] if count == 1 else [f"bias {k + 1}" for k in range(count)]
+
+    @property
+    def bias(self) -> str:
+        return " and ".join(self.biases)
+
+    @property
+    def misleads(self) -> str:
+        """Said of conflicting samples: one bias at least is another than usual."""
+        return f"{self.bias} misleads" if len(self.biases) == 1 else "a bias misleads"
+
+    @property
+    def helps(self) -> str:
+        """Said of aligned samples: every bias is the usual one."""
+        return f"{self.bias} helps" if len(self.biases) == 1 else "every bias helps"
+
+    def class_name(self, y: int) -> str:
+        return _named(self.data.get("class_names") or [], y)
+
+    def bias_name(self, k: int, b: int) -> str:
+        names = self.data.get("bias_names") or []
+        return _named(names[k] if k < len(names) else [], b)
+
+    @property
+    def shrunk(self) -> dict[str, Any]:
+        """Sizes of the shrunk network, of the subnetwork's own or of the finetuned one: the mask is the same."""
+        for name in ("subnetwork", "finetuned"):
+            found = (self.summary.get(name) or {}).get("shrunk")
+            if found:
+                return dict(found)
+        return {}
+
+    @property
+    def weights_kept(self) -> bool:
+        """Whether not one weight or statistic of the model is another one in the subnetwork."""
+        weights = self.summary.get("weights") or {}
+        frozen = (self.config.get("extract") or {}).get("bn", "frozen") == "frozen"
+        return frozen and "before" in weights and weights.get("before") == weights.get("after")
+
+
+def read_facts(folder: Path) -> Facts:
+    """Everything that the page shows; only config and summary have to be there."""
+    if not (folder / "config.json").is_file():
+        raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
+    config = read_json(folder / "config.json")
+    if not (folder / "summary.json").is_file():
+        raise BadInput(f"{folder} holds no summary.json, so its run isn't finished; let it finish first")
+    tensors: dict[str, Any] = {}
+    sites: list[str] = []
+    if (folder / "subnetwork" / "subnetwork.json").is_file():
+        tensors = read_tensors(folder / "subnetwork" / "subnetwork.safetensors")
+        listed = read_json(folder / "subnetwork" / "subnetwork.json").get("sites") or []
+        sites = [site["name"] for site in listed if f"masks.{site['name']}" in tensors]  # in the network's order
+    return Facts(
+        folder=folder.name or str(folder),
+        summary=read_json(folder / "summary.json"),
+        config=config,
+        metrics=_rows(folder / "metrics.jsonl"),
+        thresholds=_optional(folder / "thresholds.json"),
+        samples=_optional(folder / "samples.json"),
+        scores={name: tensors[f"scores.{name}"].tolist() for name in sites},
+        masks={name: tensors[f"masks.{name}"].tolist() for name in sites},
+    )
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl; a last line that a stopped job left half-written is passed over."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def _named(names: list[Any], number: int) -> str:
+    return str(names[number]) if number < len(names) else str(number)

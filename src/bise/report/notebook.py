@@ -1,0 +1,78 @@
+"""Small tables for notebooks: what an audit found, and what a subnetwork keeps."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from bise.report.markup import Html, tag
+
+if TYPE_CHECKING:
+    from bise.auditing import Audit
+    from bise.gates import Subnetwork
+
+MOST_ROWS = 12
+
+
+def audit_html(audit: Audit) -> str:
+    """Accuracies with their 95 % intervals, then the worst groups."""
+    groups = audit.groups
+    rows: list[tuple[Any, ...]] = [
+        ("accuracy", *_share(audit.accuracy, groups.interval["accuracy"]), f"{audit.n:,} samples"),
+        ("unbiased", *_share(audit.unbiased, groups.interval["unbiased"]), f"mean over {len(audit.by_group)} groups"),
+        ("worst group", *_share(audit.worst_group, groups.interval["worst_group"]), groups.worst_group_name),
+        ("aligned", *_share(audit.aligned.accuracy, audit.aligned.interval), f"{audit.aligned.n:,} samples"),
+        (
+            "conflicting",
+            *_share(audit.conflicting.accuracy, audit.conflicting.interval),
+            f"{audit.conflicting.n:,} samples",
+        ),
+    ]
+    if audit.without_bias:
+        rows.append(("no bias label", "", "", f"{audit.without_bias:,} samples, in accuracy alone"))
+    worst = sorted(audit.by_group, key=lambda name: audit.by_group[name])[:5]
+    below = [
+        (name, *_share(audit.by_group[name], groups.interval_by_group[name]), f"{groups.n_by_group[name]:,} samples")
+        for name in worst
+    ]
+    head = ("", "right", "95 % interval", "over")
+    return str(tag("div", _table("Audit", head, rows), _table("The worst groups", ("group", *head[1:]), below)))
+
+
+def subnetwork_html(sub: Subnetwork) -> str:
+    """Units kept at each site."""
+    kept, total = sub.units
+    masks = list(sub.masks.items())
+    rows: list[tuple[Any, ...]] = [
+        (name, int(mask.sum()), len(mask), f"{100 * float(mask.float().mean()):.0f} %")
+        for name, mask in masks[:MOST_ROWS]
+    ]
+    if len(masks) > MOST_ROWS:
+        rows.append((f"… and {len(masks) - MOST_ROWS} more sites", "", "", ""))
+    title = f"Subnetwork of {type(sub.network).__name__}: {kept:,} of {total:,} units open"
+    return str(tag("div", _table(title, ("site", "open", "units", "share"), rows)))
+
+
+def _table(caption: str, head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Html:
+    return tag(
+        "table",
+        tag("caption", caption, style="text-align:left;font-weight:bold"),
+        tag("thead", tag("tr", [tag("th", name, scope="col", style="text-align:left") for name in head])),
+        tag(
+            "tbody",
+            [
+                tag(
+                    "tr",
+                    tag("th", row[0], scope="row", style="text-align:left"),
+                    [tag("td", value) for value in row[1:]],
+                )
+                for row in rows
+            ],
+        ),
+    )
+
+
+def _share(value: float, interval: tuple[float, float]) -> tuple[str, str]:
+    if math.isnan(value):
+        return "–", "–"
+    return f"{100 * value:.1f} %", f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"

@@ -1,0 +1,133 @@
+"""The page as a whole: head, headline, tiles, and the sections in order."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+from bise import __version__
+from bise.report.assurance import reproduce, verified, words_used
+from bise.report.colours import theme_css
+from bise.report.courses import course
+from bise.report.examples import samples
+from bise.report.facts import MODELS, Facts
+from bise.report.markup import Html, foreign, tag
+from bise.report.sections import accuracy, groups, removed
+from bise.report.sliding import sliding
+from bise.report.words import headline, percent, warnings
+
+
+def page(facts: Facts) -> str:
+    """The whole of report.html: nothing in it comes from elsewhere, and only its own script may run."""
+    here = files("bise.report")
+    script = (here / "page.js").read_text(encoding="utf-8")
+    style = theme_css() + (here / "style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    title = f"{facts.folder}: bise report"
+    parts = [accuracy, groups, sliding, samples, removed, course, verified, reproduce, words_used]
+    return "<!DOCTYPE html>\n" + tag(
+        "html",
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("title", title),
+            Html(f"<style>{style}</style>"),
+        ),
+        tag(
+            "body",
+            tag("header", _bar(facts), tag("h1", headline(facts)), _lead(facts), _tiles(facts)),
+            tag("main", _mind(facts), [part(facts) for part in parts]),
+            tag("footer", f"Written by bise {__version__}. This page is one file and needs no network."),
+            Html(f"<script>{script}</script>"),
+        ),
+        lang="en",
+    )
+
+
+def _bar(facts: Facts) -> Html:
+    return tag(
+        "div",
+        tag("b", "BISE"),
+        tag("span", "run ", foreign(facts.folder)),
+        tag("button", "Dark", id="theme", type="button", hidden=True, aria_label="Switch between light and dark"),
+        cls="bar",
+    )
+
+
+def _lead(facts: Facts) -> Html | None:
+    audited = facts.models.get("vanilla")
+    if audited is None:
+        return None
+    groups = len(audited.get("by_group") or {})
+    rho = facts.data.get("rho", facts.summary.get("rho"))
+    shares = rho if isinstance(rho, list) else [rho] if rho is not None else []
+    biased = ""
+    if shares:
+        biased = (
+            f" In training, {' and '.join(percent(r, 1) for r in shares)} of the samples had the usual {facts.bias}"
+        )
+        biased += f" of their {facts.target}."
+    measured = f"Measured on {audited['n']:,} test samples in {groups} groups of {facts.target} and {facts.bias}."
+    return tag("p", measured + biased, cls="lead")
+
+
+def _tiles(facts: Facts) -> Html | None:
+    models = facts.models
+    if "vanilla" not in models:
+        return None
+    wanted = (
+        (
+            f"Where {facts.misleads} (conflicting)",
+            lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
+        ),
+        ("Worst group", lambda m: (m["worst_group"], m["interval"]["worst_group"])),
+        ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
+        (f"Where {facts.helps} (aligned)", lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"])),
+    )
+    return tag("ul", [_tile(title, read, models) for title, read in wanted], cls="tiles")
+
+
+def _tile(title: str, read: Any, models: dict[str, Any]) -> Html:
+    value, interval = read(models["vanilla"])
+    move: list[Any] = [tag("span", percent(value), cls="from")]
+    ranges = [_range(interval)]
+    if "subnetwork" in models:
+        value, interval = read(models["subnetwork"])
+        move += [tag("span", "→", cls="arrow", role="img", aria_label="to"), tag("span", percent(value), cls="to")]
+        ranges.append(_range(interval))
+    lines = [f"95 % interval{'s' * (len(ranges) > 1)}: {', then '.join(ranges)}"]
+    for name in ("finetuned", "dense_finetuned"):
+        if name in models:
+            value, interval = read(models[name])
+            lines.append(f"{MODELS[name]}: {percent(value)} ({_range(interval)})")
+    return tag(
+        "li",
+        tag("p", title, cls="label"),
+        tag("p", move, cls="move"),
+        tag("p", [[line, tag("br")] for line in lines]),
+        cls="tile",
+    )
+
+
+def _range(interval: Any) -> str:
+    if not interval or interval[0] is None:
+        return "–"
+    return f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
+
+
+def _mind(facts: Facts) -> Html | None:
+    found = warnings(facts)
+    if not found:
+        return None
+    return tag(
+        "section",
+        tag("h2", "Mind this", id="mind"),
+        tag("ul", [tag("li", foreign(text)) for text in found]),
+        cls="mind",
+        aria_labelledby="mind",
+    )

@@ -1,0 +1,211 @@
+"""The sentences of the page: what the model leaned on, what to mind, how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bise.report.facts import Facts
+
+
+def percent(value: float | None, digits: int = 0) -> str:
+    """A share as a percentage, its sign kept on the line; a dash where there is none."""
+    return "–" if value is None else f"{100 * value:.{digits}f}\u202f%"
+
+
+def headline(facts: Facts) -> str:
+    """The page in one or two sentences, no stronger than the intervals allow."""
+    models, bias = facts.models, facts.bias
+    before = models.get("vanilla")
+    if before is None:
+        return "A subnetwork was extracted; without a test split there is nothing to compare it on."
+    aligned, conflicting = before["aligned"], before["conflicting"]
+    if aligned["accuracy"] is None or conflicting["accuracy"] is None:
+        return f"This model is right on {percent(before['accuracy'])} of the test samples."
+    leans = aligned["interval"][0] > conflicting["interval"][1]
+    verb = "leans" if "subnetwork" not in models else "leaned"
+    help_ = "it helps" if len(facts.biases) == 1 else facts.helps
+    if leans:
+        first = (
+            f"This model {verb} on {bias}: {percent(conflicting['accuracy'])} right where {facts.misleads} it,"
+            f" {percent(aligned['accuracy'])} where {help_}."
+        )
+    else:
+        first = (
+            f"This model shows no clear lean on {bias}: {percent(conflicting['accuracy'])} right where it might"
+            f" mislead, {percent(aligned['accuracy'])} where {help_}."
+        )
+    after = models.get("subnetwork")
+    return first if after is None else f"{first} {_gain(facts, before, after)}"
+
+
+def _gain(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
+    was, now = before["conflicting"], after["conflicting"]
+    kept = _kept(facts)
+    weights = " and not one weight changed" if facts.weights_kept else ""
+    figure = f"{percent(now['accuracy'])} where {facts.misleads}"
+    if now["interval"][0] > was["interval"][1]:
+        return f"The subnetwork inside it gets {figure}, with {kept}{weights}."
+    if now["interval"][1] < was["interval"][0]:
+        return f"The subnetwork does worse: {figure}, with {kept}."
+    return f"The subnetwork does about as well: {figure}, with {kept}{weights}."
+
+
+def _kept(facts: Facts) -> str:
+    size = facts.shrunk.get("parameters")
+    if size:
+        return f"{percent(size['shrunk'] / max(1, size['dense']))} of the parameters"
+    units = facts.summary["subnetwork"].get("units")
+    return f"{percent(units['open'] / max(1, units['all']))} of the units" if units else "its mask"
+
+
+def warnings(facts: Facts) -> list[str]:
+    """What a reader should mind, in plain words."""
+    out: list[str] = []
+    summary, data = facts.summary, facts.data
+    selection = summary.get("selection") or {}
+    if selection.get("kind") == "last":
+        out.append(
+            "The mask was chosen without validation data: it is the one of the last epoch, which need not be the best."
+        )
+    small = data.get("small_cells") or {}
+    if small.get("count"):
+        names = ", ".join(f"{group_text(facts, n)} ({k})" for n, k in list(small.get("smallest", {}).items())[:3])
+        out.append(
+            f"{small['count']} of the {small['of']} training groups in which {facts.misleads}"
+            f" have fewer than {small['fewer_than']} samples, so little could be learned from them."
+            f" The smallest: {names}."
+        )
+    if data.get("without_bias"):
+        out.append(
+            f"{data['without_bias']:,} of {data['train']:,} training samples have no label for {facts.bias}; they"
+            f" count for the {facts.target} only."
+        )
+    if "pseudo" in data:
+        out.append(_pseudo(data["pseudo"], facts.bias))
+    audited = facts.models.get("vanilla", {})
+    if audited.get("without_bias"):
+        out.append(f"{audited['without_bias']:,} test samples have no label for {facts.bias} and are in no group.")
+    if audited.get("alignment") == "measured":
+        out.append(f"Which {facts.bias} helps was measured on the test samples themselves, not on the training data.")
+    few = [n for n in (audited.get("n_by_group") or {}).values() if n < 20]
+    if few:
+        out.append(
+            f"Test groups with fewer than 20 samples: {len(few)} of {len(audited['n_by_group'])}, so the worst group's"
+            " figure is uncertain."
+        )
+    barriers = facts.shrunk.get("barriers") or []
+    if barriers:
+        out.append(
+            f"{len(barriers)} operation{'s' * (len(barriers) > 1)} could not be shrunk and kept closed units at full"
+            f" width: {'; '.join(str(b) for b in barriers[:5])}."
+        )
+    weights = summary.get("weights") or {}
+    if "before" in weights and weights["before"] != weights.get("after"):
+        out.append("The model's weights are not the ones from before; this should never happen, please report it.")
+    if (facts.config.get("extract") or {}).get("bn", "frozen") != "frozen":
+        out.append("The subnetwork has BatchNorm statistics of its own (bn is not frozen); other weights are shared.")
+    out += [str(note)[:1].upper() + str(note)[1:] + "." for note in summary.get("notes") or []]
+    if str(facts.config.get("command", "")).startswith("bise demo"):
+        out.append(
+            "This is the demo. Its settings were chosen by the gain on three seeds, test set included: a show-piece,"
+            " not an estimate of what to expect elsewhere."
+        )
+    return out
+
+
+def _pseudo(quality: Mapping[str, float], bias: str) -> str:
+    text = f"No labels of {bias} were used: they are guesses of a model that was trained briefly."
+    if quality.get("recall") is None:
+        return text + " There are no true labels to compare the guesses with."
+    return (
+        f"{text} Against the true labels they find {percent(quality['recall'])} of the conflicting samples, and"
+        f" {percent(quality['precision'])} of those they mark are such."
+    )
+
+
+def group_text(facts: Facts, name: str) -> str:
+    """A group's name from the summary, with the labels' own names: "digit 3, colour red"."""
+    cell = cell_of(name)
+    if cell is None:
+        return name
+    y, b = cell
+    labels = [f"{bias} {facts.bias_name(k, v)}" for k, (bias, v) in enumerate(zip(_biases(facts, b), b, strict=True))]
+    return ", ".join([f"{facts.target} {facts.class_name(y)}", *labels])
+
+
+def _biases(facts: Facts, b: tuple[int, ...]) -> list[str]:
+    named = facts.biases
+    return named if len(named) == len(b) else [f"bias {k + 1}" for k in range(len(b))] if len(b) > 1 else ["bias"]
+
+
+def cell_of(name: str) -> tuple[int, tuple[int, ...]] | None:
+    """(y, (b, …)) of a cell's name such as "y=3 b=1" or "y=3 b=(1, 0)"; None for any other group."""
+    left, _, right = name.partition(" b=")
+    try:
+        y = int(left.removeprefix("y="))
+        return y, tuple(int(part) for part in right.strip("()").split(",") if part.strip())
+    except ValueError:
+        return None
+
+
+def commands(facts: Facts) -> list[str]:
+    """The commands that make this run again, by its configuration."""
+    config = facts.config
+    if "command" in config:
+        return [f"{config['command']} --out {shlex.quote('runs/' + facts.folder)}"]
+    source = config.get("source") or {}
+    out = shlex.quote("runs/" + facts.folder)
+    lines = []
+    if config.get("job") == "train":
+        lines.append(_train_command(config, source, out))
+    if "extract" in config:
+        lines.append(_extract_command(config, source, out))
+    tuned = facts.summary.get("finetune")
+    if tuned and "extract" in config:
+        options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
+        paper = " --preset paper" if tuned.get("weights") == "paper" else ""
+        lines.append(f"bise finetune {out}{paper}{_options(options)}")
+    return lines
+
+
+def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
+    arguments = source.get("data_arguments") or {}
+    rho = arguments.get("rho")
+    options = {
+        "rho": ",".join(f"{r:g}" for r in rho) if isinstance(rho, list) else rho,
+        "seed": arguments.get("seed"),
+        "protocol": arguments.get("protocol"),
+        "epochs": ((config.get("recipe") or {}).get("train") or {}).get("epochs"),
+        "limit": arguments.get("limit"),
+        "out": out,
+    }
+    return f"bise train {shlex.quote(str(arguments.get('recipe', '')))}{_options(options)}"
+
+
+def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
+    made = str(source.get("data", "")).startswith(("bise.recipes:", "bise.demo:"))
+    # such a run's weights lie in the folder of the run that trained them
+    where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
+    if not made:
+        where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
+    fields = config["extract"]
+    named = ("gamma", "mi", "bn", "batch_size", "steps", "upsilon", "seed")
+    options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
+    options |= {"bottleneck": config.get("bottleneck"), "out": out}
+    sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
+    return f"bise extract{_options(options)}{sites}"
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return "".join(
+        f" --{key.replace('_', '-')} {value if key == 'out' else shlex.quote(_number(value))}"
+        for key, value in options.items()
+        if value is not None
+    )
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,175 @@
+"""Small runs of each kind of data, made by the jobs themselves, with labels that try to break the page."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from bise.data import Labelled, tokens
+from bise.data.coders import coder_of
+from bise.data.naming import LabelNames
+from bise.data.tables import read_table
+from bise.jobs import extract_job, finetune_job, shrink_job
+from real_models import make
+
+HOSTILE = (
+    "<script>window.pwned=1</script>",
+    '"><img src=x onerror="window.pwned=1">',
+    "שלום עולם",
+    "👩🏽‍🔬 & 'quotes' \"too\"",
+    "</script><b>bold</b>\u2028line",
+)
+
+
+def nothing(label, done, total):
+    pass
+
+
+def quick(model, splits, out, *, changes=None, **more):
+    return extract_job(
+        model,
+        splits,
+        out,
+        preset="balanced",
+        changes={"steps": 4, "upsilon": 1, "batch_size": 48, "head_epochs": 2, "seed": 0, **(changes or {})},
+        bottleneck=None,
+        sites=None,
+        source={"model": "mine:net", "weights": None, "data": "mine:splits"},
+        progress=nothing,
+        **more,
+    )
+
+
+def labels_of(n, classes, rho, seed):
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % classes
+    other = (y + torch.randint(1, classes, (n,), generator=generator)) % classes
+    return y, torch.where(torch.rand(n, generator=generator) < rho, y, other), generator
+
+
+def pictures(split, classes=4):
+    """Bright squares at y's place on a background of shade b."""
+    y, b, generator = labels_of(240, classes, 0.9 if split == "train" else 1 / classes, len(split))
+    x = torch.rand(240, 3, 8, 8, generator=generator) * 0.2
+    x += (b / classes).view(-1, 1, 1, 1) * 0.6
+    for i, place in enumerate(y.tolist()):
+        x[i, :, 2 * (place // 2) : 2 * (place // 2) + 2, 4 * (place % 2) : 4 * (place % 2) + 2] = 1
+    data = Labelled(TensorDataset(x), y=y, b=b, classes=classes, bias_classes=classes, aligned=list(range(classes)))
+    data.names = LabelNames(
+        target="shape",
+        biases=("shade",),
+        classes=tuple(map(str, range(data.classes))),
+        bias_classes=(tuple(map(str, range(data.bias_classes[0]))),),
+    )
+    return data
+
+
+def small_net(classes=4):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.Linear(32, 12), nn.ReLU(), nn.Linear(12, classes),
+        ).eval()  # fmt: skip
+
+
+class Sentences(Dataset):
+    """Texts that a page must show and not run, as made-up token numbers."""
+
+    def __init__(self, x, texts):
+        self.x, self.texts = x, texts
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index]
+
+
+def sentences(split):
+    y, b, generator = labels_of(200, 2, 0.85 if split == "train" else 0.5, len(split))
+    x = torch.randn(200, 8, generator=generator)
+    x[:, 0] += 2 * y
+    x[:, 1] += 3 * b
+    texts = [f"{HOSTILE[i % len(HOSTILE)]} number {i}" for i in range(200)]
+    data = Labelled(Sentences(x, texts), y=y, b=b, classes=2, bias_classes=2)
+    data.names = LabelNames(
+        target=HOSTILE[0], biases=HOSTILE[1:2], classes=HOSTILE[2:4], bias_classes=((HOSTILE[4], HOSTILE[0]),)
+    )
+    return data
+
+
+def dense_net():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(8, 10), nn.ReLU(), nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 2)).eval()
+
+
+@pytest.fixture(scope="session")
+def picture_run(tmp_path_factory):
+    """Extracted, finetuned and shrunk."""
+    folder = tmp_path_factory.mktemp("runs") / "pictures"
+    model = small_net()
+    quick(model, pictures, folder)
+    finetune_job(model, pictures, folder, changes={"epochs": 2, "lr": 0.01}, progress=nothing)
+    shrink_job(model, pictures, folder, name="subnetwork", files=[], progress=nothing)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "<i>run"
+    quick(dense_net(), sentences, folder)
+    return folder
+
+
+def comments(split):
+    """Sentences of a few words, one of which goes with the class."""
+    y, b, generator = labels_of(120, 2, 0.85 if split == "train" else 0.5, len(split))
+    words = torch.randint(10, 90, (120, 6), generator=generator)
+    words[:, 0], words[:, 1] = 2 + y, 4 + b
+    texts = [" ".join(f"word{n}" for n in row) for row in words.tolist()]
+    inner = tokens.Sentences(texts, coder_of(lambda text: [int(word.removeprefix("word")) for word in text.split()], 8))
+    names = LabelNames(
+        target="toxicity", biases=("identity",), classes=("fine", "toxic"), bias_classes=(("none", "some"),)
+    )
+    return Labelled(inner, y=y, b=b, aligned=[0, 1], names=names)
+
+
+@pytest.fixture(scope="session")
+def bert_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "bert"
+    quick(make("small BERT")[0].eval(), comments, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def table_run(tmp_path_factory):
+    """A csv with names for everything, rows without a bias label, and no test split."""
+    base = tmp_path_factory.mktemp("table")
+    generator = torch.Generator().manual_seed(0)
+    with (base / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["age", "city", "fold", "sex", "hired"])
+        for i in range(300):
+            hired = i % 2
+            sex = hired if torch.rand(1, generator=generator) < 0.85 else 1 - hired
+            known = ["f", "m"][sex] if i % 17 else ""
+            row = [
+                20 + (i * 7) % 40 + 5 * sex,
+                HOSTILE[i % 3],
+                "val" if i % 3 == 0 else "train",
+                known,
+                ["no", "yes"][hired],
+            ]
+            writer.writerow(row)
+    table = read_table(base / "rows.csv", target="hired", bias="sex", split_column="fold")
+    width = len(table.split("train").feature_names)
+    model = nn.Sequential(nn.Linear(width, 10), nn.ReLU(), nn.Linear(10, 2)).eval()
+    with pytest.warns(UserWarning, match="no bias label"):
+        quick(model, lambda split: table.split(split), base / "run")
+    return base / "run"

@@ -1,0 +1,53 @@
+"""What a notebook and `print` show of an audit and of a subnetwork."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import torch
+
+import bise
+from conftest import toy, toy_model, trained
+
+
+class Cells(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_data(self, data):
+        self.found.append(data)
+
+
+def test_an_audit_as_a_table():
+    found = bise.audit(trained(toy_model(), toy()), toy(rho=1 / 3, seed=2), probe=False)
+    shown = Cells(found._repr_html_()).found
+    assert f"{100 * found.unbiased:.1f} %" in shown
+    assert found.groups.worst_group_name in shown
+    assert "worst group" in str(found)
+
+
+def test_a_subnetwork_as_a_table_and_as_text():
+    model = toy_model()
+    mask = torch.ones(16, dtype=torch.bool)
+    mask[:4] = False
+    sub = bise.subnetwork(model, {"2": mask}, example=torch.randn(3, 8))
+    assert str(sub).splitlines() == [
+        "Subnetwork of Sequential: 12 of 16 units open at 1 site",
+        "  2  12 of 16",
+        "  every weight is the model's own, unchanged",
+    ]
+    assert "75 %" in Cells(sub._repr_html_()).found
+    assert "Linear" in repr(sub), "repr still shows every module"
+
+
+def test_names_are_escaped():
+    class Odd(torch.nn.Sequential):
+        pass
+
+    Odd.__name__ = "<script>x</script>"
+    sub = bise.subnetwork(
+        Odd(torch.nn.Linear(8, 4), torch.nn.ReLU()), {"1": torch.ones(4).bool()}, example=torch.randn(3, 8)
+    )
+    assert "<script>" not in sub._repr_html_()

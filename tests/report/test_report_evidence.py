@@ -1,0 +1,127 @@
+"""The curve over thresholds and the choice of samples, against values worked out by hand."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import pytest
+import torch
+
+import bise
+from bise.data.cells import Cells
+from bise.gates import threshold
+from bise.report.evidence import choose, figures, kinds, roundest, spread, thresholds
+from bise.report.showing import pixels, png_uri
+from report.conftest import pictures, small_net
+
+
+def test_thresholds_give_masks_of_their_own():
+    scores = {"a": torch.tensor([-2.0, -0.1, 0.0, 0.3]), "b": torch.tensor([1.0, 1.0, 4.0])}
+    flat = torch.cat(list(scores.values())).double()
+    cuts = thresholds(scores)
+    masks = {tuple((flat >= threshold(zeta)).tolist()) for zeta in cuts}
+    assert cuts[0] == 0.0
+    assert 0.5 in cuts
+    assert len(masks) == len(cuts) == 6, "seven units, two of one score: six masks that keep something"
+    assert thresholds({"a": torch.zeros(4)}) == [0.0, 0.5]
+    many = thresholds({"a": torch.randn(5000, generator=torch.Generator().manual_seed(0))})
+    assert 15 <= len(many) <= 20
+
+
+def test_the_roundest_number_between():
+    assert roundest(0.449, 0.551) == 0.5
+    assert roundest(0.31, 0.322) == pytest.approx(0.32)
+    assert roundest(0.5, 0.5) is None
+
+
+def test_figures_by_hand():
+    """Cell sizes 4, 1, 1, 2; of the first cell only two are drawn, and one of them is right."""
+    y = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
+    b = torch.tensor([0, 0, 0, 0, 1, 0, 1, 1])
+    cells = Cells.of(y, b, aligned=[0, 1])
+    index = torch.tensor([0, 1, 4, 5, 6, 7])
+    correct = torch.tensor([True, False, False, True, True, True])
+    found = figures(cells, index, correct)
+    assert found["groups"] == {"y=0 b=0": 0.5, "y=0 b=1": 0.0, "y=1 b=0": 1.0, "y=1 b=1": 1.0}
+    assert found["unbiased"] == pytest.approx(2.5 / 4)
+    assert found["worst_group"] == 0.0
+    assert found["accuracy"] == pytest.approx((4 * 0.5 + 0 + 1 + 2) / 8)
+    assert found["aligned"] == pytest.approx((4 * 0.5 + 2) / 6)
+    assert found["conflicting"] == pytest.approx(1 / 2)
+
+
+def test_a_part_is_drawn_evenly_over_the_cells():
+    y = torch.tensor([0] * 90 + [1] * 10)
+    cells = Cells.of(y, torch.cat([torch.zeros(85), torch.ones(15)]).long())
+    part = spread(cells, 30)
+    assert torch.bincount(cells.index[part])[torch.tensor([0, 1, 3])].tolist() == [15, 5, 10]
+    assert part.tolist() == sorted(part.tolist())
+    assert len(spread(cells, 100)) == 100
+
+
+def test_what_flipped_comes_first():
+    y = torch.zeros(8, dtype=torch.long)
+    y[4:] = 1
+    cells = Cells.of(y, torch.tensor([0, 1] * 4))
+    before = torch.tensor([0, 1, 0, 1, 1, 0, 1, 0])
+    after = torch.tensor([0, 0, 1, 1, 1, 1, 1, 0])
+    kind = kinds(cells, torch.arange(8), before, after)
+    assert kind.tolist() == [3, 0, 1, 2, 3, 0, 3, 2]
+    chosen = choose(cells, torch.arange(8), kind, count=8)
+    assert set(chosen[:3]) == {1, 2, 5}
+    assert len(choose(cells, torch.arange(8), kind, count=4)) <= 4
+
+
+def test_the_curve_meets_the_audits(picture_run):
+    """All units open is the model, ζ = 0.5 is the subnetwork: the same figures as in the summary."""
+    curve = json.loads((picture_run / "thresholds.json").read_text())
+    summary = json.loads((picture_run / "summary.json").read_text())
+    assert curve["split"] == "test"
+    assert curve["samples"] == curve["of"] == 240
+    for zeta, name in ((0.0, "vanilla"), (0.5, "subnetwork")):
+        (point,) = (p for p in curve["points"] if p["zeta"] == zeta)
+        assert point["unbiased"] == pytest.approx(summary[name]["unbiased"])
+        assert point["worst_group"] == pytest.approx(summary[name]["worst_group"])
+        assert point["conflicting"] == pytest.approx(summary[name]["conflicting"]["accuracy"])
+        assert point["groups"] == pytest.approx(summary[name]["by_group"], abs=1e-4)
+    for point in curve["points"]:
+        sub = bise.load(picture_run / "subnetwork", small_net()).at(point["zeta"])
+        assert sub.units == (point["open"], point["all"])
+
+
+def test_samples_tell_what_the_networks_say(picture_run):
+    found = json.loads((picture_run / "samples.json").read_text())
+    data = pictures("test")
+    model = small_net()
+    sub = bise.load(picture_run / "subnetwork", model)
+    x = data.tensors[0]
+    with torch.no_grad():
+        before, after = model(x).argmax(1), sub(x).argmax(1)
+    assert sum(found["counts"].values()) == 240
+    assert found["counts"]["mended"] == int(((before != data.y) & (after == data.y)).sum())
+    for sample in found["samples"]:
+        i = sample["index"]
+        assert (sample["y"], sample["before"], sample["after"]) == (int(data.y[i]), int(before[i]), int(after[i]))
+        assert sample["image"].startswith("data:image/png;base64,")
+
+
+def test_a_png_is_what_went_in():
+    from PIL import Image
+
+    image = torch.randint(0, 256, (3, 5, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    content = base64.b64decode(png_uri(image).partition(",")[2])
+    with Image.open(io.BytesIO(content)) as read:
+        assert read.size == (7, 5)
+        assert list(read.tobytes()) == image.permute(1, 2, 0).flatten().tolist()
+    assert pixels(torch.tensor([[-1.0, 1.0]] * 2)).flatten().tolist() == [0, 255, 0, 255]
+    assert max(pixels(torch.rand(3, 300, 200)).shape) == 96
+
+
+def test_rows_of_a_table_are_shown_as_the_file_has_them(table_run):
+    found = json.loads((table_run / "samples.json").read_text())
+    assert found["split"] == "val"
+    for sample in found["samples"]:
+        assert set(sample["values"]) == {"age", "city"}
+        assert float(sample["values"]["age"]) == int(float(sample["values"]["age"]))

@@ -1,0 +1,167 @@
+"""What the command line shows and how it ends: pipes, widths, exit codes, Ctrl-C, TensorBoard's files."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from bise.cli import app
+from bise.errors import BadInput
+from bise.runs import append_log
+from bise.terminal import Bars, audit_table, shrunk_table
+from test_cli import QUICK
+
+COMMANDS = [["demo"], ["train"], ["audit"], ["extract"], ["finetune"], ["shrink"], ["export"], ["report"]]
+COMMANDS += [["data", "check"], ["data", "download"]]
+OWN = ["--model", "test_cli:make", "--data", "test_cli:splits"]
+MAIN = [sys.executable, "-c", "from bise.cli import main; main()"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+class Exploding:
+    """A data set that fails in the middle of a run, not at its door."""
+
+    def __init__(self, data):
+        self.data, self.y, self.b, self.reads = data, data.y, data.b, 0
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        self.reads += 1
+        if self.reads > 1000:
+            raise RuntimeError("the disk went away\nand more")
+        return self.data[index]
+
+
+def exploding(split):
+    from test_cli import splits
+
+    return Exploding(splits(split)) if split == "train" else None
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example_and_fits(command):
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    assert f"Example: bise {' '.join(command)} " in " ".join(result.stdout.split()) + " "
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "--json" in result.stdout
+
+
+def test_help_at_the_root_names_the_exit_codes_and_needs_no_torch():
+    program = "import sys; from bise.cli import main\ntry:\n    main()\nfinally:\n    print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "Exit codes" in done.stdout
+    assert run("--version").stdout.startswith("bise ")
+
+
+def test_tables_fit_80_columns():
+    part = {"unbiased": 1.0, "worst_group": 1.0, "aligned": {"accuracy": 1.0}, "conflicting": {"accuracy": 1.0}}
+    rows = {"dense_finetuned": part | {"units": {"open": 26560, "all": 26560}}}
+    times = {"device": "NVIDIA H200", "first_ms": 1234.56, "second_ms": 1234.56, "ratio": 1.0}
+    figures = {
+        "parameters": {"dense": 109_483_778, "shrunk": 99_000_000},
+        "macs": {"dense": 11_000_000_000, "shrunk": 10_000_000_000},
+        "latency_by_batch": {"1": times, "256": times},
+        "difference_float64": 1e-16,
+    }
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    console.print(audit_table("Accuracy on the test split, %", rows))
+    console.print(shrunk_table(figures))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in out.getvalue()
+    assert any("26560 / 26560" in line for line in lines)
+
+
+def test_progress_in_a_pipe_is_lines_without_control_characters(monkeypatch):
+    out = io.StringIO()
+    clock = iter(range(0, 10_000, 3))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    with Bars(Console(file=out, width=80)) as bars:
+        for done in range(1, 21):
+            bars("extracting", done, 20)
+    lines = out.getvalue().splitlines()
+    assert 2 <= len(lines) <= 10, "a line now and then, not one a step"
+    assert all(re.fullmatch(r"extracting: \d+/20(, about \d+ s left)?", line) for line in lines)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out.getvalue())
+
+
+def test_exit_codes(tmp_path):
+    good = run("extract", *OWN, *QUICK, "--out", str(tmp_path / "good"))
+    assert good.exit_code == 0, good.output
+    assert f"report: {tmp_path / 'good' / 'report.html'}" in good.stdout
+    bad = run("extract", *OWN, "--gamma", "-1", "--out", str(tmp_path / "bad"))
+    assert bad.exit_code == 2
+    failed = run(
+        "extract", OWN[0], OWN[1], "--data", "test_terminal:exploding", *QUICK, "--out", str(tmp_path / "failed")
+    )
+    assert failed.exit_code == 1
+    assert failed.stderr.strip().splitlines()[-1].startswith("bise: the run failed: RuntimeError: the disk went away")
+    loud = run("-v", "extract", *OWN[:2], "--data", "test_terminal:exploding", *QUICK, "--out", str(tmp_path / "loud"))
+    assert loud.exit_code == 1
+    assert "Traceback" in loud.stderr
+
+
+def test_json_on_stdout_is_json_and_nothing_else(tmp_path):
+    out = str(tmp_path / "run")
+    for arguments in (["extract", *OWN, *QUICK, "--out", out], ["report", out], ["finetune", out, "--epochs", "1"]):
+        result = run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        json.loads(result.stdout)
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        [*MAIN, "demo", "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run/config.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip().splitlines()[-1].startswith("bise: stopped; run the same command again")
+    assert "Traceback" not in errors
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_tensorboard_beside_the_metrics(tmp_path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    log = append_log(tmp_path / "metrics.jsonl", "extract", tensorboard=True)
+    for epoch in (1, 2):
+        log({"epoch": epoch, "loss": 0.5 / epoch, "val": {"unbiased": 0.25 * epoch}, "collapsed": ["x"]})
+    found = reader.EventAccumulator(str(tmp_path / "events" / "extract"))
+    found.Reload()
+    assert set(found.Tags()["scalars"]) == {"loss", "val/unbiased"}
+    assert [(e.step, e.value) for e in found.Scalars("val/unbiased")] == [(1, 0.25), (2, 0.5)]
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_tensorboard_that_is_not_there_is_said_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("bise.runs.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"bise\[log\]"):
+        append_log(tmp_path / "metrics.jsonl", "extract", tensorboard=True)
+    result = run("extract", *OWN, *QUICK, "--tensorboard", "--out", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert not (tmp_path / "run").exists()
