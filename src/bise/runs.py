@@ -17,6 +17,8 @@ from bise.errors import BadInput
 from bise.files import SCHEMA, finite, read_json, write_json
 
 Log = Callable[[dict[str, Any]], None]
+MADE_AT_THE_END = ("summary.json", "thresholds.json", "samples.json", "report.html")
+"""What a job that starts over takes away first, so that nothing of the run before is taken for its own."""
 
 
 class Run:
@@ -40,7 +42,8 @@ class Run:
             raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
         try:
             write_json(path, {**self.config, "machine": machine()})
-            (self.folder / "summary.json").unlink(missing_ok=True)
+            for name in MADE_AT_THE_END:
+                (self.folder / name).unlink(missing_ok=True)
             (self.folder / "metrics.jsonl").write_bytes(b"")
         except OSError as error:
             raise BadInput(
