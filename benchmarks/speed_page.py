@@ -88,7 +88,6 @@ def vanilla() -> str:
 
 def main() -> None:
     fill("extraction.py", extraction("extraction_cuda.json"), PAGE)
-    fill("extraction.py small", extraction("extraction_cpu.json"), PAGE)
     fill("extraction.py agreement", agreement("extraction_cuda.json"), PAGE)
     fill("vanilla.py", vanilla(), PAGE)
 

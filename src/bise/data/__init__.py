@@ -26,7 +26,6 @@ from bise.errors import BadInput
 __all__ = [
     "Cells",
     "LabelNames",
-    "LabelNames",
     "Labelled",
     "PictureFiles",
     "Transform",
