@@ -58,14 +58,9 @@ def pictures(split, classes=4):
     x += (b / classes).view(-1, 1, 1, 1) * 0.6
     for i, place in enumerate(y.tolist()):
         x[i, :, 2 * (place // 2) : 2 * (place // 2) + 2, 4 * (place % 2) : 4 * (place % 2) + 2] = 1
-    data = Labelled(TensorDataset(x), y=y, b=b, classes=classes, bias_classes=classes, aligned=list(range(classes)))
-    data.names = LabelNames(
-        target="shape",
-        biases=("shade",),
-        classes=tuple(map(str, range(data.classes))),
-        bias_classes=(tuple(map(str, range(data.bias_classes[0]))),),
-    )
-    return data
+    numbers = tuple(map(str, range(classes)))
+    names = LabelNames(target="shape", biases=("shade",), classes=numbers, bias_classes=(numbers,))
+    return Labelled(TensorDataset(x), y=y, b=b, aligned=list(range(classes)), names=names)
 
 
 def small_net(classes=4):
@@ -96,11 +91,10 @@ def sentences(split):
     x[:, 0] += 2 * y
     x[:, 1] += 3 * b
     texts = [f"{HOSTILE[i % len(HOSTILE)]} number {i}" for i in range(200)]
-    data = Labelled(Sentences(x, texts), y=y, b=b, classes=2, bias_classes=2)
-    data.names = LabelNames(
-        target=HOSTILE[0], biases=HOSTILE[1:2], classes=HOSTILE[2:4], bias_classes=((HOSTILE[4], HOSTILE[0]),)
+    names = LabelNames(
+        target=HOSTILE[0], biases=(HOSTILE[1],), classes=HOSTILE[2:4], bias_classes=((HOSTILE[4], HOSTILE[0]),)
     )
-    return data
+    return Labelled(Sentences(x, texts), y=y, b=b, names=names)
 
 
 def dense_net():
@@ -133,7 +127,8 @@ def comments(split):
     words = torch.randint(10, 90, (120, 6), generator=generator)
     words[:, 0], words[:, 1] = 2 + y, 4 + b
     texts = [" ".join(f"word{n}" for n in row) for row in words.tolist()]
-    inner = tokens.Sentences(texts, coder_of(lambda text: [int(word.removeprefix("word")) for word in text.split()], 8))
+    coder = coder_of(lambda text: [int(word.removeprefix("word")) for word in text.split()], 8)
+    inner = tokens.Sentences(texts, coder)
     names = LabelNames(
         target="toxicity", biases=("identity",), classes=("fine", "toxic"), bias_classes=(("none", "some"),)
     )

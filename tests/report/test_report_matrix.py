@@ -26,11 +26,13 @@ class Count(HTMLParser):
 
 
 def test_names_of_cells():
-    assert cell_of("y=3 b=1") == (3, (1,))
-    assert cell_of("y=3 b=(1, 0)") == (3, (1, 0))
-    assert cell_of("aligned, conflicting") is None
+    assert cell_of(facts(), "y=3 b=1") == (3, (1,))
+    assert cell_of(facts(), "y=3 b=(1, 0)") == (3, (1, 0))
+    assert cell_of(facts(), "aligned, conflicting") is None
     named = facts(target="hair", biases=["sex"], class_names=["dark", "blond"], bias_names=[["f", "m"]])
     assert group_text(named, "y=1 b=0") == "hair blond, sex f"
+    listed = facts(target="hair", biases=["sex"], class_names=["a b=0", "c"], cells={"hair=a b=0 sex=f": [0, 1]})
+    assert cell_of(listed, "hair=a b=0 sex=f") == (0, (1,)), "names may hold anything, so they are looked up"
 
 
 def test_target_down_and_bias_across_with_gaps():

@@ -25,6 +25,8 @@ MOST_SAMPLES = 5000
 """Beyond this the curve is taken on a part, drawn evenly over the cells."""
 MOST_BYTES = 1 << 30
 """Of inputs that are held for the curve; larger pictures make it a smaller part."""
+MOST_NAMED = 2500
+"""Cells whose names the summary lists."""
 MOST_CELLS = 2000
 """Beyond this the curve keeps no figures by group."""
 SAMPLES = 120
@@ -135,10 +137,11 @@ def facts_of(train: Cells, data: Any) -> dict[str, Any]:
             },
         },
     }
+    if len(train.counts) <= MOST_NAMED:  # also cells that train lacks: another split may have them
+        found["cells"] = {train.name_of(cell): train.labels_of(cell) for cell in range(len(train.counts))}
     if train.called is not None:
-        given = train.called
-        found |= {"target": given.target, "biases": list(given.biases), "class_names": list(given.classes)}
-        found["bias_names"] = [list(names) for names in given.bias_classes]
+        found |= {"target": train.called.target, "biases": train.called.biases, "class_names": train.called.classes}
+        found["bias_names"] = train.called.bias_classes
     if isinstance(data, PseudoLabelled):
         found["pseudo"] = dict(data.quality)
     return found

@@ -72,7 +72,7 @@ def _kind(sample: dict[str, Any]) -> str:
 
 
 def _sample(facts: Facts, sample: dict[str, Any]) -> Html:
-    words = group_text(facts, sample["group"]) if sample["group"].startswith("y=") else _cell_text(facts, sample)
+    words = _cell_text(facts, sample)
     if str(sample.get("image", "")).startswith("data:image/png;base64,"):
         content = tag("img", src=sample["image"], alt=f"Sample {sample['index']}: {words}")
     elif "text" in sample:

@@ -30,7 +30,7 @@ class Layout:
 
 def layout(facts: Facts, names: list[str]) -> Layout:
     """Target × bias for cells, bias × bias for alignment groups, one column where neither fits."""
-    cells = [cell_of(name) for name in names]
+    cells = [cell_of(facts, name) for name in names]
     if names and all(cell is not None for cell in cells):
         known = [cell for cell in cells if cell is not None]
         ys = sorted({y for y, _ in known})
@@ -99,7 +99,7 @@ def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit
             line.append(
                 tag("td", "", cls="none", title="no sample")
                 if group is None
-                else _cell(facts, group, values[group], audit, numbers[group], cell_of(group) in helps)
+                else _cell(facts, group, values[group], audit, numbers[group], cell_of(facts, group) in helps)
             )
         body.append(tag("tr", line))
     dense = " many" if len(where.columns) > 12 else ""

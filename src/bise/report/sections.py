@@ -116,7 +116,7 @@ def groups(facts: Facts) -> Html | None:
 
     first = [card(name) for name in ("vanilla", "subnetwork") if name in models]
     others = [card(name) for name in ("finetuned", "dense_finetuned") if name in models]
-    by_cell = any(cell_of(name) is not None for audit in models.values() for name in audit["by_group"])
+    by_cell = any(cell_of(facts, name) is not None for audit in models.values() for name in audit["by_group"])
     wide = any(len(layout(facts, list(audit["by_group"])).columns) > 14 for audit in models.values())
     ramp = [tag("i", cls=f"h{step}") for step in range(STEPS + 1)]
     ring = [tag("i", cls="ring"), f"where {facts.helps}"] if facts.data.get("aligned") and by_cell else None

@@ -128,7 +128,7 @@ def _pseudo(quality: Mapping[str, float], bias: str) -> str:
 
 def group_text(facts: Facts, name: str) -> str:
     """A group's name from the summary, with the labels' own names: "digit 3, colour red"."""
-    cell = cell_of(name)
+    cell = cell_of(facts, name)
     if cell is None:
         return name
     y, b = cell
@@ -141,8 +141,11 @@ def _biases(facts: Facts, b: tuple[int, ...]) -> list[str]:
     return named if len(named) == len(b) else [f"bias {k + 1}" for k in range(len(b))] if len(b) > 1 else ["bias"]
 
 
-def cell_of(name: str) -> tuple[int, tuple[int, ...]] | None:
-    """(y, (b, …)) of a cell's name such as "y=3 b=1" or "y=3 b=(1, 0)"; None for any other group."""
+def cell_of(facts: Facts, name: str) -> tuple[int, tuple[int, ...]] | None:
+    """(y, (b, …)) of a cell by its name, as the summary lists it or as "y=3 b=(1, 0)"; None for any other group."""
+    listed = (facts.data.get("cells") or {}).get(name)
+    if listed:
+        return listed[0], tuple(listed[1:])
     left, _, right = name.partition(" b=")
     try:
         y = int(left.removeprefix("y="))
