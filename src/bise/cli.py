@@ -363,10 +363,11 @@ def data_sheet(
 ) -> None:
     """A picture to look at: a few samples of every target (row) and bias (column)."""
     with _guard():
+        from bise.errors import BadInput
         from bise.jobs import sheet_job
 
         if out.suffix.lower() != ".png":
-            raise typer.BadParameter(f"{out} should end in .png", param_hint="--out")
+            raise BadInput(f"--out {out} should end in .png")
         sheet_job(source, own, out, split=split, per_group=per_group, scale=scale)
         print(out)
 

@@ -44,7 +44,7 @@ print(json.dumps({
     "onnx": difference,
     "files": sorted(p.name for p in folder.iterdir()),
     "bytes": (folder / "model.onnx").stat().st_size,
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "peak": next(int(row.split()[1]) * 1024 for row in open("/proc/self/status") if row.startswith("VmHWM")),
 }))
 """
 
@@ -53,6 +53,7 @@ print(json.dumps({
 @pytest.mark.data
 def test_bert_base_within_ten_gigabytes(tmp_path, data_root):
     pytest.importorskip("onnxruntime")
+    # VmHWM, since ru_maxrss starts at that of the process that started this one
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(data_root / "bert")]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
