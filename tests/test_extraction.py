@@ -270,14 +270,14 @@ def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():
 
     from bise.data.contract import labels
     from bise.engine.inputs import Inputs
-    from bise.extraction import _Learner
+    from bise.learning import Learner
     from bise.placement import place
 
     data = toy()
     model = Residual()
     inputs = Inputs(data, torch.device("cpu"))
     sub = bise.Subnetwork(model, place(model, inputs.example()).sites, bottleneck="fc")
-    learner = _Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None, 1 << 30)
+    learner = Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None, 1 << 30)
     assert learner.cuts == ["act"]
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from bise.config import TrainConfig
-from bise.data.contract import Progress, labels
+from bise.data.contract import Log, Progress, labels
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.engine.validation import Validation
-from bise.extraction import Log, check_classes
+from bise.extraction import check_classes
 from bise.gates import Subnetwork
 from bise.models.outputs import device_of
 from bise.twin import fingerprint, named_tensors

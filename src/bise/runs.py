@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from bise import __version__
+from bise.data.contract import Log
 from bise.errors import BadInput
 from bise.files import SCHEMA, finite, read_json, write_json
 
-Log = Callable[[dict[str, Any]], None]
 MADE_AT_THE_END = ("summary.json", "thresholds.json", "samples.json", "report.html")
 """What a job that starts over takes away first, so that nothing of the run before is taken for its own."""
 

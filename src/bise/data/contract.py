@@ -17,6 +17,9 @@ from bise.errors import BadInput
 
 Alignment = Mapping[int, Any] | Sequence[Any]
 Progress = Callable[[str, int, int], None]
+"""(label, done, total)"""
+Log = Callable[[dict[str, Any]], None]
+"""Takes a row of figures."""
 READ_AT_ONCE = 4096
 
 

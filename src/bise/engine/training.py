@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bise.config import TrainConfig
 from bise.data.cells import Cells
-from bise.data.contract import Progress
+from bise.data.contract import Log, Progress
 from bise.data.sampling import Sampler, sample_weights, strata
 from bise.engine.checkpoints import (
     Checkpoint,
@@ -40,7 +40,7 @@ def fit(
     *,
     validation: Validation | None = None,
     progress: Progress | None = None,
-    log: Callable[[dict[str, Any]], None] | None = None,
+    log: Log | None = None,
     label: str = "training",
     checkpoint: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:

@@ -1,0 +1,376 @@
+"""The loop of Algorithm 1: the state of one run, its steps, its ends, and how it stops and goes on."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.bias_head import BiasHeads, cross_entropy, with_one
+from bise.config import ExtractConfig
+from bise.data.cells import Cells
+from bise.data.contract import Log, Progress
+from bise.data.sampling import Sampler, sample_weights, strata
+from bise.engine.checkpoints import Checkpoint, named, optimizer_tensors, restore_optimizer
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.engine.precision import autocast, resolved
+from bise.engine.steps import Steps
+from bise.engine.validation import Validation
+from bise.errors import BadInput, BiseWarning
+from bise.gates import Subnetwork
+from bise.models.outputs import call, class_logits
+from bise.objective import information, information_gradient, joint_table, weighted_cross_entropy
+from bise.refinement import Refinement
+from bise.scores import Scores, State
+from bise.settling import coast, settled
+from bise.twin import named_tensors
+
+
+class Learner:
+    """The state of one run: scores, heads, temperature, and the best mask so far."""
+
+    def __init__(
+        self,
+        sub: Subnetwork,
+        inputs: Inputs,
+        cells: Cells,
+        validation: Validation | None,
+        config: ExtractConfig,
+        progress: Progress | None,
+        log: Log | None,
+        budget: int,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.budget, self.checkpoint = budget, checkpoint
+        self.sub, self.inputs, self.cells, self.validation, self.config = sub, inputs, cells, validation, config
+        self.progress, self.log = progress, log
+        self.device = inputs.device
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.precision = resolved(config.precision, sub.network)
+        self.scores = Scores(sub, self.device)
+        self.tau = torch.ones((), device=self.device)
+        self.rates = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
+        self.learned: list[Tensor] = []
+        """β and γ of BatchNorm, where they are learned too."""
+        self.batch_norm: torch.optim.SGD | None = None
+        if config.bn == "all":
+            self.learned = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
+            self.batch_norm = torch.optim.SGD(
+                self.learned, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+            )
+        groups = strata(cells, config.balance)
+        self.sampler = Sampler(len(cells), groups if config.sampler == "balanced" else None)
+        self.strata = groups
+        weights = sample_weights(cells, config.weights, config.balance)
+        self.weights = None if weights is None else weights.float().to(self.device)
+        self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
+        included = cells.conflicting if config.mi == "conflicting" else cells.b >= 0
+        self.included = included.to(self.device)
+        """[N, K]: which samples the mutual information is taken over."""
+        self.seconds = {"mask steps": 0.0, "head": 0.0, "evaluation": 0.0}
+        self.history: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        if cells.unknown:
+            self.notes.append(
+                f"{cells.unknown} of {len(cells)} training samples have no bias label; they count for the"
+                " cross-entropy, and not for the bias head or the mutual information"
+            )
+        self.best: tuple[float, int, State] | None = None
+        self.judged: dict[str, float] = {}
+        self.changed = True
+        """Whether the network is another one than at the last validation."""
+        with autocast(self.precision, self.device):
+            self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
+        self.stopped = "the schedule's end"
+
+    # the loop
+
+    def run(self) -> Subnetwork:
+        """Algorithm 1 from line 3 on."""
+        c = self.config
+        taus = c.temperatures()
+        total = len(taus) * c.upsilon
+        for count in {min(n, len(self.cells)) for n in (3, 4)}:  # a sequence-first layer can't fit both
+            z = infer(
+                self.sub,
+                self.inputs,
+                index=torch.arange(count),
+                features=self.sub.bottleneck,
+                precision=self.precision,
+            ).z
+        assert z is not None
+        self.heads = BiasHeads(
+            z.shape[1],
+            self.cells.bias_classes,
+            lr=c.head_lr,
+            momentum=c.head_momentum,
+            weight_decay=c.head_weight_decay,
+            generator=self.generator,
+            device=self.device,
+            complete=self.cells.unknown == 0,
+        )
+        self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
+        self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
+        self._resume()
+        alive = self.scores.state()
+        epoch = len(self.history)
+        for phase, tau in enumerate(taus):
+            if epoch >= (phase + 1) * c.upsilon:
+                continue
+            self.tau.fill_(tau)
+            if c.mi != "none" and c.head_epochs and epoch == phase * c.upsilon:
+                self.scores.set_mask()
+                with self._clock("head"):
+                    self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
+            while epoch < (phase + 1) * c.upsilon:
+                epoch += 1
+                row = self._epoch(epoch, tau)
+                if self.progress is not None:
+                    self.progress("extracting", epoch, total)
+                if c.collapse == "undo" and (closed := self.scores.closed(self.cuts)):
+                    self._undo(alive, closed, epoch, row)
+                    return self._result(epoch - 1)
+                alive = self.scores.state()
+                steps = c.epoch_steps(len(self.cells))
+                left = [(steps * (phase * c.upsilon + c.upsilon - epoch), tau)]
+                left += [(steps * c.upsilon, later) for later in taus[phase + 1 :]]
+                done = c.early_stop and c.bn == "frozen" and epoch < total and self._settled(left)
+                self._finish_epoch(epoch, row, last=done or epoch == total)
+                if self.checkpoint is not None and (self.checkpoint.due or epoch == total) and not done:
+                    self._save()
+                if done:
+                    self._coast(left, epoch)
+                    if self.progress is not None:
+                        self.progress("extracting", total, total)
+                    return self._result(epoch)
+        return self._result(epoch)
+
+    def _epoch(self, epoch: int, tau: float) -> dict[str, Any]:
+        """One epoch of mask steps (lines 7 to 10); returns its means."""
+        c = self.config
+        before = self.scores.flat.detach() >= 0
+        order = self.sampler.draw(c.steps, c.batch_size, self.generator)
+        self.sub.eval()
+        if c.bn != "frozen":
+            for module in self.sub.network.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.train()
+        with self._clock("mask steps"), self.sub.features() as self.caught:
+            figures = self.steps.run(order, self.generator if c.augment else None)
+        self.scores.release()
+        means = figures.mean(0).tolist()
+        if not all(map(math.isfinite, means)):
+            step = int((~figures.isfinite().all(1)).nonzero()[0, 0])
+            raise BadInput(
+                f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {figures[step, 1]:.3g},"
+                f" mutual information {figures[step, 2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
+            )
+        if not self.scores.flat.isfinite().all():
+            raise BadInput(
+                f"the scores became non-finite in epoch {epoch}, though the loss is finite; check the model's"
+                f" gradients, or lower lr (now {c.lr:g}) and weight_decay (now {c.weight_decay:g})"
+            )
+        if epoch == 1 and (stuck := self.scores.untouched()):
+            self.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
+        loss, ce, mi, head = means
+        mask = self.scores.flat.detach() >= 0
+        return {
+            "epoch": epoch,
+            "tau": tau,
+            "loss": loss,
+            "cross_entropy": ce,
+            "mutual_information": mi,
+            "head_loss": head,
+            "flips": int((mask != before).sum()),
+            "open": int(mask.sum()),
+        }
+
+    def _update(self, x: Any, index: Tensor) -> Tensor:
+        """Update the scores to minimise J and the heads to minimise their cross-entropy; returns the four losses."""
+        c = self.config
+        values = self.scores.hold()
+        with autocast(self.precision, self.device):
+            logits = class_logits(call(self.sub, x))
+        ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
+        z, b = self.caught[0], self.b[index]
+        if not (ce.requires_grad or z.requires_grad):
+            raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
+        features = with_one(z)
+        probabilities = self.heads.probabilities(features)
+        mi, towards_z = self._information(probabilities, b, index)
+        outputs, towards = [ce], [torch.ones_like(ce)]
+        if z.requires_grad:  # γ·I joins the graph at z, by its closed-form gradient
+            outputs, towards = [ce, z], [*towards, (c.gamma * towards_z).to(z.dtype)]
+        wanted = [values, *self.learned]
+        gradient, *others = torch.autograd.grad(outputs, wanted, towards, allow_unused=True)
+        if gradient is None:
+            raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
+        self.scores.step(gradient, self.tau, **self.rates)
+        if self.batch_norm is not None:
+            for parameter, found in zip(self.learned, others, strict=True):
+                parameter.grad = found
+            self.batch_norm.step()
+        if c.collapse == "prevent":
+            self.scores.keep_open()
+        true = self.heads.one_hots(b)
+        self.heads.step(features, true, probabilities)
+        ce = ce.detach()
+        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true)])
+
+    def _changing(self) -> Iterator[Tensor]:
+        """Every tensor that a step changes."""
+        yield from (self.scores.flat, self.scores.velocity, self.scores.raw)
+        yield from (self.heads.parameters, self.heads.velocity)
+        everything = named_tensors(self.sub.network)
+        yield from (everything[name] for name in self.sub.owned)
+        if self.batch_norm is not None:
+            for state in self.batch_norm.state.values():
+                yield from (value for value in state.values() if isinstance(value, Tensor))
+
+    def _information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over biases of I(b̂, b), and its gradient towards z [N, d]; 0 where it isn't wanted."""
+        weight = self.heads.parameters[:, :-1]
+        if self.config.mi == "none":
+            return weight.new_zeros(()), weight.new_zeros(len(b), weight.shape[1])
+        include = self.included[index]
+        values, towards = [], []
+        for k, p in enumerate(probabilities):
+            table, count = joint_table(p, b[:, k], include[:, k])
+            values.append(information(table, count))
+            towards.append(information_gradient(p, b[:, k], include[:, k], table, count))
+        return torch.stack(values).mean(), torch.cat(towards, 1) @ weight / len(values)
+
+    # ends of epochs and of the run
+
+    def _finish_epoch(self, epoch: int, row: dict[str, Any], *, last: bool) -> None:
+        """Validate in its turn and where the network has changed, keep the best, write the row."""
+        self.changed = self.changed or row["flips"] > 0 or self.config.bn != "frozen"
+        if self.validation is not None and (last or epoch % self.config.validate_every == 0):
+            self.scores.set_mask()
+            if self.changed:
+                with self._clock("evaluation"):
+                    self.judged = self.validation(self.sub, self.progress)
+            self.changed = False
+            row["val"] = self.judged
+            value = self.judged[self.config.selection]
+            if self.best is None or value > self.best[0]:
+                self.best = (value, epoch, self.scores.state())
+        self.history.append(row)
+        if self.log is not None:
+            self.log(row)
+
+    def _settled(self, left: list[tuple[int, float]]) -> bool:
+        """Whether no gate can flip in the steps that are left."""
+        scores = self.scores
+        return bool(settled(scores.flat, scores.velocity, scores.raw, left, **self.rates).all())
+
+    def _coast(self, left: list[tuple[int, float]], epoch: int) -> None:
+        """Let the scores run on to the schedule's end, where no gate will flip."""
+        steps = sum(count for count, _ in left)
+        self.scores.flat.copy_(coast(self.scores.flat, self.scores.velocity, steps, **self.rates))
+        self.stopped = f"epoch {epoch}: no gate can flip any more"
+
+    # stopping and going on
+
+    def _save(self) -> None:
+        """Everything that the rest of the run depends on."""
+        assert self.checkpoint is not None
+        everything = named_tensors(self.sub.network)
+        tensors = self._learned_tensors() | {f"own.{name}": everything[name] for name in self.sub.owned}
+        tensors["random.own"] = self.generator.get_state()
+        if self.batch_norm is not None:
+            tensors |= optimizer_tensors(self.batch_norm)
+        best = None
+        if self.best is not None:
+            value, epoch, (scores, owned) = self.best
+            best = [value, epoch]
+            tensors |= {"best.scores": scores} | {f"best.own.{name}": tensor for name, tensor in owned.items()}
+        state = {"history": self.history, "best": best, "judged": self.judged, "changed": self.changed}
+        self.checkpoint.save(tensors, state | {"seconds": self.seconds, "notes": self.notes})
+
+    def _resume(self) -> None:
+        """Go on from the checkpoint, where there is one."""
+        found = None if self.checkpoint is None else self.checkpoint.load()
+        if found is None:
+            return
+        tensors, state = found
+        for name, tensor in self._learned_tensors().items():
+            tensor.copy_(tensors[name])
+        everything = named_tensors(self.sub.network)
+        for name in self.sub.owned:
+            everything[name].detach().copy_(tensors[f"own.{name}"])
+        self.generator.set_state(tensors["random.own"])
+        if self.batch_norm is not None:
+            restore_optimizer(self.batch_norm, tensors)
+        self.history, self.changed, self.seconds = state["history"], state["changed"], state["seconds"]
+        self.judged, self.notes = state["judged"], state["notes"]
+        if state["best"] is not None:
+            value, epoch = state["best"]
+            owned = {name: tensor.to(self.device) for name, tensor in named(tensors, "best.own.").items()}
+            self.best = (value, epoch, (tensors["best.scores"].to(self.device), owned))
+        if self.log is not None:
+            for row in self.history:
+                self.log(row)
+
+    def _learned_tensors(self) -> dict[str, Tensor]:
+        return {
+            "scores": self.scores.flat,
+            "velocity": self.scores.velocity,
+            "raw": self.scores.raw,
+            "heads": self.heads.parameters,
+            "heads.velocity": self.heads.velocity,
+        }
+
+    def _undo(self, alive: State, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
+        """Go back to the last mask that lived, and say so."""
+        self.scores.restore(alive)
+        self.stopped = f"epoch {epoch}: {', '.join(closed)} closed wholly"
+        self.notes.append(
+            f"{', '.join(closed)} closed wholly in epoch {epoch}, which blocks every gradient before it;"
+            f" the run goes back to the mask of epoch {epoch - 1}"
+            + (", which is the whole model" if epoch == 1 else "")
+            + '. Use collapse="prevent", weights="groups" or a lower lr'
+        )
+        if self.log is not None:
+            self.log(row | {"collapsed": closed})
+
+    def _result(self, epoch: int) -> Subnetwork:
+        """The subnetwork of the best mask, or of the last one, with the record of how it came about."""
+        selection = {"kind": "last", "epoch": epoch, "on": None}
+        if self.best is not None:
+            value, best_epoch, kept = self.best
+            selection = {"kind": "best", "epoch": best_epoch, "on": f"val, {self.config.selection}", "value": value}
+            last = self.scores.pieces(self.scores.flat.detach())
+            self.sub.keep_last({site.name: piece for site, _, piece in last})
+            self.scores.restore(kept)
+        self.scores.set_mask()
+        for parameter in self.sub.network.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        for note in self.notes:
+            warnings.warn(note, BiseWarning, stacklevel=4)
+        self.sub.eval()
+        self.sub.record = {
+            "selection": selection,
+            "stopped": self.stopped,
+            "notes": self.notes,
+            "history": self.history,
+            "phases": self.seconds,
+        }
+        return self.sub
+
+    @contextmanager
+    def _clock(self, phase: str) -> Iterator[None]:
+        """Add the seconds while open to a phase of the run; a GPU is waited for, once a phase."""
+        start = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()  # others may be at work beside it
+        self.seconds[phase] += time.perf_counter() - start
