@@ -48,6 +48,7 @@ def data_sheet(
     split: Annotated[str, typer.Option(help="Which split to show.")] = "train",
     per_group: Annotated[int, typer.Option(min=1, help="Pictures of each target and bias.")] = 2,
     scale: Annotated[int | None, typer.Option(min=1, help="Times that each is enlarged; default by its size.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """A picture to look at: a few samples of every target (row) and bias (column)."""
     with guard():
@@ -57,7 +58,7 @@ def data_sheet(
         if out.suffix.lower() != ".png":
             raise BadInput(f"--out {out} should end in .png")
         sheet_job(source, own, out, split=split, per_group=per_group, scale=scale)
-        print(out)
+        print(json.dumps({"sheet": str(out)}) if as_json else out)
 
 
 @data_app.command("download", epilog="Example: bise data download mnist --data-root data")

@@ -18,6 +18,8 @@ from bise.measure.size import latency, size, sparsity
 
 BATCHES = (1, 256)
 """Batch sizes at which latency is measured."""
+EXAMPLE = 8
+"""Samples on which shrunk and masked network are compared."""
 
 
 def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[str, Any]:
@@ -25,28 +27,32 @@ def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[
 
     Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
     """
-    example = inputs.example(8)
-    small = sub.shrink(example)
+    small, figures = shrunk(sub, inputs)
     dense = sub.bare()
-    one = inputs.example(1)
-    before, after = size(dense, one), size(small, one)
     times = {}
     for batch in BATCHES:
         order = torch.arange(batch) % len(inputs)
         x = next(inputs.batches(order, batch))[0]
         times[str(batch)] = asdict(latency(dense, small, x))
+    written = {path.name: _written(small, path, inputs.example(EXAMPLE), inputs) for path in files}
+    return figures | {"latency_by_batch": times, "files": written}
+
+
+def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
+    """`sub` without its closed units, and what `summary.json` tells of that: sizes for one sample, and the check."""
+    small = sub.shrink(inputs.example(EXAMPLE))
+    one = inputs.example(1)
+    before, after = size(sub.bare(), one), size(small, one)
     report: Any = small.shrink_report
-    return {
+    return small, {
         "parameters": {"dense": before.parameters, "shrunk": after.parameters},
         "macs": {"dense": before.macs, "shrunk": after.macs},
         "macs_paper": {"dense": before.paper, "shrunk": after.paper},
         "macs_by_layer": {"dense": before.by_layer, "shrunk": after.by_layer},
         "sparsity_percent": asdict(sparsity(sub.masks, before, after)),
-        "latency_by_batch": times,
         "difference_float64": max(report.differences.values()),
         "difference_float32": report.float32,
         "barriers": [str(barrier) for barrier in report.barriers],
-        "files": {path.name: _written(small, path, example, inputs) for path in files},
     }
 
 

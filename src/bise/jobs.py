@@ -20,7 +20,7 @@ from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
-from bise.deployment import deploy
+from bise.deployment import deploy, shrunk
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
 from bise.extraction import extract
@@ -92,7 +92,8 @@ def extract_job(
     sub.save(run.folder / "subnetwork")
     if test is not None:
         after = audit(sub, test, aligned=cells, workers=workers, progress=progress)
-        summary["subnetwork"] = after.as_dict() | _units(sub)
+        summary["subnetwork"] = after.as_dict()
+    summary["subnetwork"] = summary.get("subnetwork", {}) | _units(sub) | _sizes(sub, train, progress)
     summary |= {
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
@@ -105,6 +106,22 @@ def extract_job(
     run.finish(summary)
     add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
     return summary
+
+
+def _sizes(sub: Subnetwork, data: Any, progress: Progress) -> dict[str, Any]:
+    """What is left when the closed units are taken out; the extraction stands also where that can't be done."""
+    progress("shrinking", 0, 1)
+    try:
+        figures = shrunk(sub, Inputs(data, device_of(sub)))[1]
+    except Exception as error:
+        why = (str(error).strip().splitlines() or ["no message"])[0]
+        note = f"the closed units could not be taken out, so sizes are not known ({type(error).__name__}: {why})"
+        warnings.warn(note, BiseWarning, stacklevel=2)
+        sub.record["notes"].append(note)
+        return {}
+    finally:
+        progress("shrinking", 1, 1)
+    return {"shrunk": figures}
 
 
 def _evidence(

@@ -107,7 +107,7 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
     for label, key in (("parameters", "parameters"), ("MACs a sample", "macs")):
         dense, shrunk = figures[key]["dense"], figures[key]["shrunk"]
         table.add_row(label, _short(dense), _short(shrunk), f"{shrunk / max(1, dense):.2f}")
-    for batch, times in figures["latency_by_batch"].items():
+    for batch, times in figures.get("latency_by_batch", {}).items():
         label = f"latency, batch {batch}, {times['device']}"
         table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table

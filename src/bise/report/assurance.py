@@ -39,7 +39,7 @@ def verified(facts: Facts) -> Html:
         )
         items.append(("done", "Judged on samples that were not trained on",
                       f"{audited['n']:,} samples of the test split; which {facts.bias} helps is {how}."))  # fmt: skip
-    for name, figures in (facts.shrunk.get("files") or {}).items():
+    for name, figures in facts.files.items():
         text = f"Run once and compared with the shrunk network: relative difference {figures['difference']:.0e}."
         items.append(("done", f"The exported file {name} gives the same answers", text))
     signs = {"done": "✓", "open": "○", "failed": "✗"}
@@ -66,7 +66,7 @@ def _exactness(facts: Facts) -> tuple[str, str, Any]:
         return (
             "open",
             title,
-            ["Not shrunk yet; ", tag("code", f"bise shrink runs/{facts.folder}"), " does and checks it."],
+            ["Not shrunk; ", tag("code", f"bise shrink runs/{facts.folder}"), " does and checks it, or says why not."],
         )
     state = "done" if difference <= 1e-10 else "failed"
     return state, title, f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: 1e-10)."

@@ -95,21 +95,20 @@ def _tiles(facts: Facts) -> Html | None:
 def _tile(title: str, read: Any, models: dict[str, Any]) -> Html:
     value, interval = read(models["vanilla"])
     move: list[Any] = [tag("span", percent(value), cls="from")]
-    ranges = [_range(interval)]
+    lines = [("95 % intervals", ""), (f"{MODELS['vanilla']}: ", _range(interval))]
     if "subnetwork" in models:
         value, interval = read(models["subnetwork"])
         move += [tag("span", "→", cls="arrow", role="img", aria_label="to"), tag("span", percent(value), cls="to")]
-        ranges.append(_range(interval))
-    lines = [f"95 % interval{'s' * (len(ranges) > 1)}: {', then '.join(ranges)}"]
+        lines.append((f"{MODELS['subnetwork']}: ", _range(interval)))
     for name in ("finetuned", "dense_finetuned"):
         if name in models:
             value, interval = read(models[name])
-            lines.append(f"{MODELS[name]}: {percent(value)} ({_range(interval)})")
+            lines.append((f"{MODELS[name]}: ", f"{percent(value)} ({_range(interval)})"))
     return tag(
         "li",
         tag("p", title, cls="label"),
         tag("p", move, cls="move"),
-        tag("p", [[line, tag("br")] for line in lines]),
+        tag("p", [[name, tag("span", figures, cls="whole"), tag("br")] for name, figures in lines]),
         cls="tile",
     )
 

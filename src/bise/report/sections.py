@@ -192,23 +192,27 @@ def _sizes(facts: Facts) -> Html:
         return join(
             tag("h3", "Size and speed"),
             tag(
-                "p", "Not measured yet. ", tag("code", f"bise shrink runs/{facts.folder}"),
+                "p", "Not measured. ", tag("code", f"bise shrink runs/{facts.folder}"),
                 " removes the closed units physically, checks that nothing else changes, and measures parameters,"
-                " arithmetic and latency; this page then shows them.",
+                " arithmetic and time; this page then shows them.",
             ),
         )  # fmt: skip
     rows: list[list[Any]] = []
     for label, key in (("parameters", "parameters"), ("multiply-adds a sample (MACs)", "macs")):
         dense, small = figures[key]["dense"], figures[key]["shrunk"]
         rows.append([label, short(dense), short(small), percent(small / max(1, dense))])
-    for batch, times in figures["latency_by_batch"].items():
+    latency = figures.get("latency_by_batch") or {}
+    for batch, times in latency.items():
         label = f"time for a batch of {batch}, {times['device']}"
         rows.append([label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", percent(times["ratio"])])
-    slow = max((times["ratio"] for times in figures["latency_by_batch"].values()), default=0) > 0.95
+    slow = max((times["ratio"] for times in latency.values()), default=0) > 0.95
     note = " Small networks gain less time than arithmetic: there is little to save." if slow else ""
+    about: Any = f"Times are medians of alternating runs on the machine of the run.{note}"
+    if not latency:
+        about = ["Time isn’t measured yet: ", tag("code", f"bise shrink runs/{facts.folder}"), " does."]
     return join(
         table("Size and speed, closed units removed", ["", "whole model", "shrunk", "of it"], rows),
-        tag("p", f"Times are medians of alternating runs on the machine of the run.{note}", cls="note"),
+        tag("p", about, cls="note"),
     )
 
 

@@ -182,6 +182,9 @@ def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> 
         "seed": arguments.get("seed"),
         "protocol": arguments.get("protocol"),
         "epochs": ((config.get("recipe") or {}).get("train") or {}).get("epochs"),
+        "weights": config.get("weights"),
+        "select": arguments.get("select"),
+        "data_root": arguments.get("root"),
         "limit": arguments.get("limit"),
         "out": out,
     }
@@ -199,7 +202,9 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
     options |= {"bottleneck": config.get("bottleneck"), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
-    return f"bise extract{_options(options)}{sites}"
+    # a recipe may augment by itself, so that its run has to say it either way
+    augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
+    return f"bise extract{_options(options)}{augment}{sites}"
 
 
 def _options(options: Mapping[str, Any]) -> str:
