@@ -119,6 +119,24 @@ def test_progress_in_a_pipe_is_lines_without_control_characters(monkeypatch):
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out.getvalue())
 
 
+def test_progress_in_a_pipe_tells_of_the_whole_and_not_of_its_parts(monkeypatch):
+    """40 epochs of 60 s each, the first of which ends at 60; validating never has a line of its own."""
+    out = io.StringIO()
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Bars(Console(file=out, width=80)) as bars:
+        for epoch in range(1, 41):
+            now += 50
+            for part in (500, 1000):
+                bars("validating", part, 1000)
+                now += 5
+            bars("finetuning", epoch, 40)
+    lines = out.getvalue().splitlines()
+    assert not any(line.startswith("validating") for line in lines[2:])
+    assert "finetuning: 20/40, about 20 min left" in lines
+    assert lines[-1] == "finetuning: 40/40"
+
+
 def test_a_run_in_a_pipe_keeps_stdout_for_its_result(tmp_path):
     """What a shell script sees: JSON on stdout, neither colours nor bars on either."""
     done = subprocess.run(

@@ -136,6 +136,8 @@ class Learner:
                     self.progress("extracting", epoch, total)
                 if c.collapse == "undo" and (closed := self.scores.closed(self.cuts)):
                     self._undo(alive, closed, epoch, row)
+                    if self.progress is not None:
+                        self.progress("extracting", total, total)
                     return self._result(epoch - 1)
                 alive = self.scores.state()
                 steps = c.epoch_steps(len(self.cells))

@@ -35,7 +35,7 @@ def course(facts: Facts) -> Html | None:
     return section(
         "course",
         "The course of the run",
-        tag("p", "For who wants to see how it got there. Epochs go from left to right.", cls="lead"),
+        tag("p", "How it got there, epoch by epoch.", cls="lead"),
         tag("div", charts, cls="small-columns"),
     )
 
