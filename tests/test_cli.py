@@ -93,7 +93,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["schema"] == 1
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
-    audited = run("audit", *own, "--run", out, "--json")
+    audited = run("audit", "--run", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
     files = [tmp_path / "small.pt2", tmp_path / "small.onnx"]
     shrunk = run("shrink", out, "--out", str(files[0]), "--onnx", str(files[1]))
@@ -139,9 +139,10 @@ def test_bad_data_ends_in_one_sentence(case, tmp_path, monkeypatch):
         (["--model", "test_cli:nothing", "--data", "test_cli:splits"], "can't be imported"),
         (["--model", "no_such_module:make", "--data", "test_cli:splits"], "can't be imported"),
         (["--model", "make", "--data", "test_cli:splits"], "write package.module:function"),
+        (["--model", "nets/mine.py:make", "--data", "test_cli:splits"], "names a file; write nets.mine:make"),
         (["--model", "test_cli:toy", "--data", "test_cli:splits"], "should return a torch module"),
         (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.safetensors"], "does not exist"),
-        (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.pt"], "can't be read"),
+        (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.pt"], "does not exist"),
     ],
 )
 def test_bad_arguments_end_in_one_sentence(arguments, expected, tmp_path):
@@ -155,7 +156,9 @@ def test_weights_that_do_not_fit_or_would_run_code(tmp_path):
     own = ["--model", "test_cli:make", "--data", "test_cli:splits", "--out", str(tmp_path / "run")]
     assert "doesn't fit" in sentence(run("extract", *own, "--weights", str(other)))
     torch.save(make(), tmp_path / "pickled.pt")
-    assert "can't be read" in sentence(run("extract", *own, "--weights", str(tmp_path / "pickled.pt")))
+    assert "could run code; save model.state_dict()" in sentence(
+        run("extract", *own, "--weights", str(tmp_path / "pickled.pt"))
+    )
 
 
 def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):
@@ -163,7 +166,19 @@ def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("dear")
     assert "is no run of bise" in sentence(run("extract", *own, "--out", str(tmp_path / "mine")))
-    assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
+    assert "ambiguous" in sentence(
+        run(
+            "extract",
+            "--model",
+            "test_cli:two_heads",
+            "--data",
+            "test_cli:four_features",
+            "--out",
+            str(tmp_path / "run"),
+        )
+    )
+    done = run("extract", *own, "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, "what was refused at the door leaves a folder that may be used"
     assert "another configuration" in sentence(run("extract", *own, "--gamma", "2", "--out", str(tmp_path / "run")))
     assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
 

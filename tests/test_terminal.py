@@ -176,6 +176,14 @@ def test_json_on_stdout_is_json_and_nothing_else(tmp_path):
         json.loads(result.stdout)
 
 
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,y,b\n" + "1,0,0\n1,0,1\n2,1,1\n2,1,0\n" * 30)
+    check = [*MAIN, "data", "check", str(tmp_path / "rows.csv"), "--target", "y", "--bias", "b"]
+    with subprocess.Popen(check, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(
         [*MAIN, "demo", "--out", str(tmp_path / "run")],

@@ -160,7 +160,9 @@ def audit(
     from_run: FromOption = None,
     device: DeviceOption = "cpu",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
-    run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
+    ] = None,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -171,6 +173,8 @@ def audit(
         from bise.jobs import split_of
         from bise.sources import given
 
+        if not (model or weights or data or own or from_run):
+            from_run = run  # which knows its model and data
         network, load, _ = given(model, weights, data, own, from_run, device)
         subject = network if run is None else bise.load(run / "subnetwork", network)
         train = split_of(load, "train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -33,9 +34,13 @@ def guard() -> Iterator[None]:
             warnings.simplefilter("always", BiseWarning)
             warnings.showwarning = tell
             yield
+            sys.stdout.flush()  # here, where a closed pipe is met with grace
     except BadInput as error:
         print(f"bise: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
+    except BrokenPipeError as error:  # as in bise audit … | head: who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
         print("bise: stopped; run the same command again to start over", file=sys.stderr)
         raise typer.Exit(130) from error

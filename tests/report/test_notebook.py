@@ -45,6 +45,7 @@ def test_a_subnetwork_as_a_table_and_as_text():
 def test_labels_as_a_table_and_as_text():
     """Counted by hand: y 0 0 0 1 1 1 1, b 0 0 1 1 1 1 –."""
     data = bise.data.Labelled(torch.zeros(7, 1), y=[0, 0, 0, 1, 1, 1, 1], b=[0, 0, 1, 1, 1, 1, -1])
+    assert repr(data) == "Labelled(7 samples)"
     cells = bise.data.labels(data)
     assert str(cells).splitlines() == [
         "7 samples in 3 of 4 cells of y and b",

@@ -46,7 +46,7 @@ UNSEEN_TEMPLATES = ("being_adj", "you_are_adj")
 LENGTH = 32
 NAMES = LabelNames(
     target="tone",
-    biases=("term",),
+    biases=("identity",),
     classes=("kind", "hostile"),
     bias_classes=(("origin or faith", "gender, sexuality, age or disability"),),
 )

@@ -18,9 +18,16 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file or of a state dict in .pt or .pth, on the CPU."""
     if path.suffix == ".safetensors":
         return read_tensors(path)
+    if not path.is_file():
+        raise BadInput(f"weights {path} does not exist; name a .safetensors file or a state dict in .pt")
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:
+        raise BadInput(
+            f"weights {path} can't be read: it holds more than tensors, and could run code; save model.state_dict()"
+            " instead of the model, or a .safetensors file"
+        ) from error
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):

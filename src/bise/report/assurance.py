@@ -77,7 +77,8 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
     stopped = f" The run ended at {facts.summary.get('stopped', 'the schedule’s end')}."
     if selection.get("kind") == "best":
         value = f" ({percent(selection.get('value'), 1)})" if selection.get("value") is not None else ""
-        text = f"The best mask on {selection.get('on')}{value}, of epoch {selection.get('epoch')}.{stopped}"
+        by = str(selection.get("on")).replace("_", " ")
+        text = f"The best mask on {by}{value}, of epoch {selection.get('epoch')}.{stopped}"
         return "done", "The mask was selected on validation data, not on the test data", text
     return "open", "The mask is the last one", f"There was no validation data to select by.{stopped}"
 
