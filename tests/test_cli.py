@@ -212,6 +212,14 @@ def test_an_extraction_tells_what_is_left_without_its_closed_units(tmp_path, wei
     assert "Time isn’t measured yet" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
 
 
+def test_an_extraction_leaves_very_large_networks_to_bise_shrink(tmp_path, monkeypatch):
+    monkeypatch.setattr("bise.jobs.MOST_PARAMETERS", 498)  # the toy has 499
+    own = ["--model", "test_cli:make", "--data", "test_cli:splits"]
+    assert run("extract", *own, *QUICK, "--out", str(tmp_path / "run")).exit_code == 0
+    assert "shrunk" not in json.loads((tmp_path / "run/summary.json").read_text())["subnetwork"]
+    assert "Not measured. <code>bise shrink runs/run</code>" in (tmp_path / "run/report.html").read_text()
+
+
 def test_an_extraction_stands_where_its_units_can_not_be_taken_out(tmp_path):
     own = ["--model", "test_cli:not_shrinkable", "--data", "test_cli:splits"]
     result = run("extract", *own, *QUICK, "--out", str(tmp_path / "run"))

@@ -35,6 +35,8 @@ from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
+MOST_PARAMETERS = 300_000_000
+"""Beyond this an extraction doesn't shrink by itself, since the check holds the network twice in float64."""
 SHEET_SIZE = "96"
 """Pixels a side that pictures of any size have on a contact sheet."""
 
@@ -110,6 +112,8 @@ def extract_job(
 
 def _sizes(sub: Subnetwork, data: Any, progress: Progress) -> dict[str, Any]:
     """What is left when the closed units are taken out; the extraction stands also where that can't be done."""
+    if sum(p.numel() for p in sub.network.parameters()) > MOST_PARAMETERS:
+        return {}
     progress("shrinking", 0, 1)
     try:
         figures = shrunk(sub, Inputs(data, device_of(sub)))[1]
