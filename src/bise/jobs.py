@@ -20,7 +20,7 @@ from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
-from bise.deployment import deploy, shrunk
+from bise.deployment import deploy, sizes
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
 from bise.extraction import extract
@@ -35,8 +35,6 @@ from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
-MOST_PARAMETERS = 300_000_000
-"""Beyond this an extraction doesn't shrink by itself, since the check holds the network twice in float64."""
 SHEET_SIZE = "96"
 """Pixels a side that pictures of any size have on a contact sheet."""
 
@@ -94,8 +92,8 @@ def extract_job(
     sub.save(run.folder / "subnetwork")
     if test is not None:
         after = audit(sub, test, aligned=cells, workers=workers, progress=progress)
-        summary["subnetwork"] = after.as_dict()
-    summary["subnetwork"] = summary.get("subnetwork", {}) | _units(sub) | _sizes(sub, train, progress)
+        summary["subnetwork"] = after.as_dict() | _units(sub)
+    summary["subnetwork"] = summary.get("subnetwork", {}) | sizes(sub, train, progress)
     summary |= {
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
@@ -108,24 +106,6 @@ def extract_job(
     run.finish(summary)
     add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
     return summary
-
-
-def _sizes(sub: Subnetwork, data: Any, progress: Progress) -> dict[str, Any]:
-    """What is left when the closed units are taken out; the extraction stands also where that can't be done."""
-    if sum(p.numel() for p in sub.network.parameters()) > MOST_PARAMETERS:
-        return {}
-    progress("shrinking", 0, 1)
-    try:
-        figures = shrunk(sub, Inputs(data, device_of(sub)))[1]
-    except Exception as error:
-        why = (str(error).strip().splitlines() or ["no message"])[0]
-        note = f"the closed units could not be taken out, so sizes are not known ({type(error).__name__}: {why})"
-        warnings.warn(note, BiseWarning, stacklevel=2)
-        sub.record["notes"].append(note)
-        return {}
-    finally:
-        progress("shrinking", 1, 1)
-    return {"shrunk": figures}
 
 
 def _evidence(

@@ -136,8 +136,6 @@ class Learner:
                     self.progress("extracting", epoch, total)
                 if c.collapse == "undo" and (closed := self.scores.closed(self.cuts)):
                     self._undo(alive, closed, epoch, row)
-                    if self.progress is not None:
-                        self.progress("extracting", total, total)
                     return self._result(epoch - 1)
                 alive = self.scores.state()
                 steps = c.epoch_steps(len(self.cells))
@@ -342,6 +340,8 @@ class Learner:
         )
         if self.log is not None:
             self.log(row | {"collapsed": closed})
+        if self.progress is not None:
+            self.progress("extracting", epoch, epoch)  # there is no more to come
 
     def _result(self, epoch: int) -> Subnetwork:
         """The subnetwork of the best mask, or of the last one, with the record of how it came about."""

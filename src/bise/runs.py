@@ -36,7 +36,7 @@ class Run:
         path = self.folder / "config.json"
         if path.exists():
             earlier = {key: value for key, value in read_json(path).items() if key not in ("schema", "machine")}
-            if earlier != self.config and self._made():
+            if earlier != self.config:
                 raise BadInput(f"{self.folder} holds a run of another configuration; choose another folder with --out")
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
@@ -49,11 +49,6 @@ class Run:
             raise BadInput(
                 f"{self.folder} can't be written ({error.strerror}); choose another folder with --out"
             ) from error
-
-    def _made(self) -> bool:
-        """Whether the folder holds more than a job leaves that was refused at its door."""
-        left = {path.name for path in self.folder.iterdir() if path.is_dir() or path.stat().st_size}
-        return left > {"config.json"}
 
     def log(self, job: str) -> Log:
         return append_log(self.folder / "metrics.jsonl", job, tensorboard=self.tensorboard)

@@ -18,8 +18,6 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file or of a state dict in .pt or .pth, on the CPU."""
     if path.suffix == ".safetensors":
         return read_tensors(path)
-    if not path.is_file():
-        raise BadInput(f"weights {path} does not exist; name a .safetensors file or a state dict in .pt")
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bise.shrink import ShrinkReport
 
 MOST_ROWS = 12
+CELL = "text-align:left;padding:2px 16px 2px 0"
 MOST_CELLS = 20
 """Labels of a target or bias up to which the cells are a table of target by bias."""
 
@@ -60,7 +61,7 @@ def subnetwork_html(sub: Subnetwork) -> str:
 def cells_html(cells: Cells) -> str:
     """How many samples of each target and bias; of very many cells the largest."""
     rows: list[tuple[Any, ...]]
-    title = str(cells).replace("\n", ";")
+    title = str(cells)
     if cells.biases == 1 and max(cells.classes, *cells.bias_classes) <= MOST_CELLS:
         head = (f"{cells.columns[0]} \\ {cells.columns[1]}", *(cells.label(1, b) for b in range(cells.bias_classes[0])))
         counts = cells.counts.view(cells.classes, -1).tolist()
@@ -91,15 +92,15 @@ def shrink_html(report: ShrinkReport) -> str:
 def _table(caption: str, head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Html:
     return tag(
         "table",
-        tag("caption", caption, style="text-align:left;font-weight:bold"),
-        tag("thead", tag("tr", [tag("th", name, scope="col", style="text-align:left") for name in head])),
+        tag("caption", caption, style="text-align:left;font-weight:bold;white-space:pre"),
+        tag("thead", tag("tr", [tag("th", name, scope="col", style=CELL) for name in head])),
         tag(
             "tbody",
             [
                 tag(
                     "tr",
-                    tag("th", row[0], scope="row", style="text-align:left"),
-                    [tag("td", value) for value in row[1:]],
+                    tag("th", row[0], scope="row", style=CELL),
+                    [tag("td", value, style=CELL) for value in row[1:]],
                 )
                 for row in rows
             ],
