@@ -207,7 +207,10 @@ def _sizes(facts: Facts) -> Html:
         rows.append([label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", percent(times["ratio"])])
     slow = max((times["ratio"] for times in latency.values()), default=0) > 0.95
     note = " Small networks gain less time than arithmetic: there is little to save." if slow else ""
-    about: Any = f"Times are medians of alternating runs on the machine of the run.{note}"
+    about: Any = (
+        "Times are medians of alternating runs on the machine of the run. Their share is the median over neighbours,"
+        f" so that whatever else the machine did hits both.{note}"
+    )
     if not latency:
         about = ["Time isn’t measured yet: ", tag("code", f"bise shrink runs/{facts.folder}"), " does."]
     return join(
