@@ -146,6 +146,7 @@ def test_a_run_without_curve_samples_or_subnetwork(picture_run, tmp_path):
     assert {"accuracy", "groups", "verified", "reproduce"} <= {h["id"] for h in page.all("h2")}
     assert "threshold" not in {h["id"] for h in page.all("h2")}
     assert "subnetwork" not in page.text["h1"][0]
+    assert "before" not in [text.strip(": ") for parts in page.text.values() for text in parts], "there is no after"
 
 
 def test_the_command(picture_run, tmp_path):

@@ -92,7 +92,7 @@ def reproduce(facts: Facts) -> Html:
         "reproduce",
         "How to do it again",
         tag("pre", tag("code", "\n".join(lines))) if lines else None,
-        tag("p", "The same seed gives the same masks on the same machine with as many threads.", cls="note"),
+        tag("p", "The same seed gives the same result on the same machine with as many threads.", cls="note"),
         tag(
             "details",
             tag("summary", "The complete configuration"),

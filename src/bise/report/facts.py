@@ -37,6 +37,10 @@ class Facts:
         """The networks that were audited, by their names in the summary."""
         return {name: self.summary[name] for name in MODELS if "unbiased" in (self.summary.get(name) or {})}
 
+    def called(self, name: str) -> str:
+        """What the page calls a network; a model that stands alone is no "before"."""
+        return "model" if list(self.models) == ["vanilla"] else MODELS[name]
+
     @property
     def data(self) -> dict[str, Any]:
         found = self.summary.get("data")

@@ -7,7 +7,7 @@ from typing import Any
 
 from bise.report.charts import histogram, interval_chart, short, site_bars
 from bise.report.colours import STEPS
-from bise.report.facts import MODELS, Facts
+from bise.report.facts import Facts
 from bise.report.markup import Html, foreign, join, tag
 from bise.report.matrix import layout, matrix
 from bise.report.parts import figure, section, table
@@ -37,9 +37,9 @@ def accuracy(facts: Facts) -> Html | None:
             value, interval = read(audit)
             row.append(_with_interval(value, interval))
             if value is not None and interval and interval[0] is not None:
-                bands.setdefault(title, []).append((MODELS[name], CLASSES[name], value, interval[0], interval[1]))
+                bands.setdefault(title, []).append((facts.called(name), CLASSES[name], value, interval[0], interval[1]))
         rows.append(row)
-    worst = "; ".join(f"{MODELS[n]}: {group_text(facts, str(m['worst_group_name']))}" for n, m in models.items())
+    worst = "; ".join(f"{facts.called(n)}: {group_text(facts, str(m['worst_group_name']))}" for n, m in models.items())
     chart = interval_chart("Accuracy of each network with its 95 % interval; the figures are in the table", bands)
     dense = (
         " The dense control is the whole model, finetuned by the same settings: what finetuning does without a mask."
@@ -59,7 +59,7 @@ def accuracy(facts: Facts) -> Html | None:
             tag("figure", tag("figcaption", "Share of right answers"), chart, cls="card"),
             tag(
                 "div",
-                table("Share of right answers, with 95 % intervals", ["", *(MODELS[n] for n in models)], rows),
+                table("Share of right answers, with 95 % intervals", ["", *(facts.called(n) for n in models)], rows),
                 tag("p", "Worst groups: ", foreign(worst), ".", cls="note"),
                 _information(facts),
                 cls="card",
@@ -75,7 +75,7 @@ def _information(facts: Facts) -> Html | None:
     for name, audit in facts.models.items():
         for k, bias in enumerate(audit.get("biases") or []):
             probe = bias.get("probe") or {}
-            which = MODELS[name] + (
+            which = facts.called(name) + (
                 f", {facts.biases[k]}" if len(audit["biases"]) > 1 and k < len(facts.biases) else ""
             )
             rows.append(
@@ -105,12 +105,15 @@ def groups(facts: Facts) -> Html | None:
         return None
 
     def card(name: str) -> Html:
-        title = {"vanilla": "Before: the model as it was", "subnetwork": "After: the subnetwork inside it"}.get(
-            name, f"The {MODELS[name]} network" if name == "finetuned" else "The dense control"
-        )
+        titles = {
+            "vanilla": "Before: the model as it was" if len(models) > 1 else "The model",
+            "subnetwork": "After: the subnetwork inside it",
+            "finetuned": "The finetuned network",
+            "dense_finetuned": "The dense control",
+        }
         return tag(
             "div",
-            matrix(facts, f"{title}, % right", models[name]["by_group"], models[name], f"heat-{name}"),
+            matrix(facts, f"{titles[name]}, % right", models[name]["by_group"], models[name], f"heat-{name}"),
             cls="card",
         )
 
