@@ -169,6 +169,7 @@ def test_the_reproducing_command_is_one_that_exists(picture_run):
     assert "--model mine:net" in command
     assert "--gamma 1" in command
     assert any("bise finetune runs/pictures --epochs 2" in text for text in code)
+    assert any(text.endswith("\nbise shrink runs/pictures") for text in code)
 
 
 def test_a_run_that_starts_over_keeps_no_page_of_the_one_before(picture_run, tmp_path):

@@ -171,6 +171,18 @@ def commands(facts: Facts) -> list[str]:
         options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
+    return lines + _shrink_commands(facts, out)
+
+
+def _shrink_commands(facts: Facts, out: str) -> list[str]:
+    """For each network that was shrunk by a command of its own, which measures latency."""
+    lines = []
+    for name in ("subnetwork", "finetuned"):
+        figures = (facts.summary.get(name) or {}).get("shrunk") or {}
+        if "latency_by_batch" in figures:
+            files = {"onnx" if file.endswith(".onnx") else "out": shlex.quote(file) for file in figures["files"]}
+            of = " --of finetuned" if name == "finetuned" else ""
+            lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {file}" for key, file in files.items()))
     return lines
 
 
