@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from bise.sources import own_data
+from bise.studies.command import reproduce
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -387,6 +388,9 @@ def data_download(
             folder = download(name, data_root, progress=bars)
         found = {"folder": str(folder), "checked": "md5"}
         print(json.dumps(found) if as_json else f"{folder}: all files are there, md5 checked")
+
+
+app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reproduce)
 
 
 @contextmanager

@@ -1,0 +1,55 @@
+"""docs/results.md: every study's tables and figures, made from the files of results and from nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bise.files import write_bytes
+from bise.studies.catalogue import STUDIES
+from bise.studies.results import Row, read_rows
+from bise.studies.scale import SCALES, Scale
+from bise.studies.study import Study
+
+PICTURES = "pictures/results"
+HEAD = """# Results
+
+Every table and figure of the paper, and two of our own, as `bise reproduce` measured them. This page is made from the
+files in [results/](../results) by `bise reproduce --page`: nothing on it is typed. *Italics* are the paper's own
+figures. The preset `paper` is Algorithm 1 to the letter, `balanced` our default; what the two do differently, and how
+we read what the paper leaves open, is in [departures](departures.md). Masks and epochs are selected on validation data,
+where there are any; the test set is looked at once for each network.
+"""
+
+
+def write_page(results: Path, scale: Scale, docs: Path = Path("docs")) -> str:
+    """Write the page and its figures; says in a line what is on it."""
+    rows = {name: read(results, name, scale) for name in STUDIES}
+    for name, study in STUDIES.items():
+        if study.draw is not None and rows[name]:
+            study.draw(rows[name], docs / PICTURES / f"{name}.svg")
+    write_bytes(docs / "results.md", render(rows).encode())
+    missing = [name for name, found in rows.items() if not found]
+    return f"{docs / 'results.md'}: {len(rows) - len(missing)} studies, {len(missing)} not yet run"
+
+
+def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
+    """A study's rows."""
+    return list(read_rows(results / f"{name}.json", scale.name).values())
+
+
+def render(rows: dict[str, list[Row]]) -> str:
+    """The page for these rows by study."""
+    missing = [name for name, found in rows.items() if not found]
+    parts = [HEAD]
+    if missing:
+        parts.append("Not yet run: " + ", ".join(f"`{name}`" for name in missing) + ".\n")
+    parts += [_section(STUDIES[name], found) for name, found in rows.items() if found]
+    return "\n".join(parts)
+
+
+def _section(study: Study, rows: list[Row]) -> str:
+    lines = [f"## {study.title}", "", f"`bise reproduce {study.name}`; in the paper: {study.place}.", ""]
+    lines.append(study.show(rows))
+    if study.draw is not None:
+        lines += ["", f"![{study.title}]({PICTURES}/{study.name}.svg)"]
+    return "\n".join([*lines, ""])
