@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, table
+from bise.studies.tables import Column, Published, by_column, hardware, size_columns, table
 
 RHOS = (0.99, 0.995, 0.997)
 
@@ -31,12 +31,6 @@ MFLOPS: dict[str, tuple[Published, ...]] = {
 }
 
 
-def by_rho(figures: dict[str, tuple[Published, ...]], title: str) -> dict[str, dict[str, Published]]:
-    """{what: {column: figure}} for columns that are called by `title` and their ρ."""
-    names = [f"{title} {rho}".strip() for rho in RHOS]
-    return {what: dict(zip(names, values, strict=True)) for what, values in figures.items()}
-
-
 def _jobs(scale: Scale) -> list[Job]:
     jobs = [job for rho in scale.some(RHOS) for job in main_jobs(scale, Job(label="", kind="vanilla", rho=rho))]
     return sorted(jobs, key=lambda job: job.seed)  # a seed of everything before the next one
@@ -45,18 +39,18 @@ def _jobs(scale: Scale) -> list[Job]:
 def _show(rows: Sequence[Row]) -> str:
     accuracy = [Column(title=f"ρ = {rho}", metric="accuracy", where={"rho": rho}) for rho in RHOS]
     worst = [Column(title=f"ρ = {rho}", metric="worst_group", where={"rho": rho}) for rho in RHOS]
-    size = []
-    for rho in RHOS:
-        size.append(Column(title=f"S {rho}", metric="sparsity.paper", where={"rho": rho}, factor=1))
-        size.append(Column(title=f"MFLOPs {rho}", metric="macs_paper", where={"rho": rho}, factor=1e-6))
+    size = [column for rho in RHOS for column in size_columns({"rho": rho}, f" {rho}")]
     sizes = {
-        what: {**by_rho(SPARSITY, "S").get(what, {}), **by_rho(MFLOPS, "MFLOPs").get(what, {})}
+        what: {
+            **by_column(SPARSITY, RHOS, "S {}, %").get(what, {}),
+            **by_column(MFLOPS, RHOS, "MFLOPs {}").get(what, {}),
+        }
         for what in ("vanilla", "best", "last")
     }
     return "\n\n".join(
         [
             "Accuracy on the unbiased test set, %:",
-            table(rows, main_lines(by_rho(ACCURACY, "ρ =")), accuracy),
+            table(rows, main_lines(by_column(ACCURACY, RHOS, "ρ = {}")), accuracy),
             "Worst of the 100 cells, %:",
             table(rows, main_lines({}), worst),
             "Sparsity S in % of parameters and MFLOPs, both as the paper counts them:",

@@ -10,7 +10,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, provenance, table
+from bise.studies.tables import Column, Published, by_column, hardware, provenance, size_columns, table
 
 RHOS = (0.995, 0.99, 0.98, 0.95)
 
@@ -26,13 +26,6 @@ MFLOPS: dict[str, tuple[Published, ...]] = {
 }
 
 
-def _named(figures: dict[str, tuple[Published, ...]], title: str) -> dict[str, dict[str, Published]]:
-    return {
-        what: {f"{title} {rho}": value for rho, value in zip(RHOS, values, strict=True)}
-        for what, values in figures.items()
-    }
-
-
 def _jobs(scale: Scale) -> list[Job]:
     base = Job(label="", kind="vanilla", recipe="corrupted-cifar10")
     jobs = [job for rho in scale.some(RHOS) for job in main_jobs(scale, replace(base, rho=rho), ("balanced",))]
@@ -40,19 +33,16 @@ def _jobs(scale: Scale) -> list[Job]:
 
 
 def _show(rows: Sequence[Row]) -> str:
-    accuracy = [Column(title=f"ρ = {rho}", metric="accuracy", where={"rho": rho}) for rho in RHOS]
-    size = []
-    for rho in RHOS:
-        size.append(Column(title=f"S {rho}", metric="sparsity.paper", where={"rho": rho}, factor=1))
-        size.append(Column(title=f"MFLOPs {rho}", metric="macs_paper", where={"rho": rho}, factor=1e-6))
-    s, m = _named(SPARSITY, "S"), _named(MFLOPS, "MFLOPs")
+    accuracy = [Column(title=f"ρ = {rho}", metric="accuracy", where={"rho": rho}, digits=2) for rho in RHOS]
+    size = [column for rho in RHOS for column in size_columns({"rho": rho}, f" {rho}")]
+    s, m = by_column(SPARSITY, RHOS, "S {}, %"), by_column(MFLOPS, RHOS, "MFLOPs {}")
     sizes = {what: {**s.get(what, {}), **m.get(what, {})} for what in ("vanilla", "last")}
     presets = ("balanced",)
     return "\n\n".join(
         [
             "Accuracy on the unbiased test set, %; as in the paper there is no validation set, so the last mask is"
             " taken." + provenance(rows),
-            table(rows, main_lines(_named(ACCURACY, "ρ ="), presets, best=False), accuracy),
+            table(rows, main_lines(by_column(ACCURACY, RHOS, "ρ = {}"), presets, best=False), accuracy),
             "Sparsity S in % of parameters and MFLOPs, both as the paper counts them:",
             table(rows, main_lines(sizes, presets, best=False), size),
             hardware(rows),

@@ -1,4 +1,4 @@
-"""Multi-Color MNIST: two biases, by the paper's inputs and by plain ones (the paper's Table 6)."""
+"""Multi-Color MNIST: two biases, by the paper's inputs and by plain ones (the paper's Table 7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS = {
     "conf., alig.": "conflicting, aligned",
     "conf., conf.": "conflicting, conflicting",
 }
-# Table 6; S and kFLOPs from the text below it
+# Table 7; S and kFLOPs from the text below it
 PAPER: dict[str, tuple[Published, ...]] = {
     "vanilla": ((100.0, 0.0), (97.2, 0.8), (30.3, 1.4), (5.2, 0.3), (58.2, 0.6), 0.0, 256.2),
     "last": ((100.0, 0.0), (88.8, 2.2), (44.5, 2.3), (7.7, 0.4), (60.3, 1.0), (17.1, 5.3), (212.3, 13.5)),
@@ -58,7 +58,7 @@ def _show(rows: Sequence[Row]) -> str:
 STUDY = Study(
     name="multi-color-mnist",
     title="Multi-Color MNIST",
-    place="Table 6, and the text on it",
+    place="Table 7, and the text on it",
     jobs=_jobs,
     show=_show,
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bise.files import write_bytes
 from bise.studies.catalogue import STUDIES
+from bise.studies.job import configuration, key_of
 from bise.studies.results import Row, read_rows
 from bise.studies.scale import SCALES, Scale
 from bise.studies.study import Study
@@ -33,8 +34,12 @@ def write_page(results: Path, scale: Scale, docs: Path = Path("docs")) -> str:
 
 
 def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
-    """A study's rows."""
-    return list(read_rows(results / f"{name}.json", scale.name).values())
+    """A study's rows; those of a configuration that it no longer has are left out."""
+    found = read_rows(results / f"{name}.json", scale.name)
+    starts = {row["config"].get("start", "") for row in found.values()}
+    jobs = STUDIES[name].jobs(scale)
+    now = {(job.label, key_of(configuration(job, scale, start))) for job in jobs for start in starts}
+    return [row for key, row in found.items() if key in now]
 
 
 def render(rows: dict[str, list[Row]]) -> str:

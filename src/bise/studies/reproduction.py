@@ -20,6 +20,9 @@ from bise.studies.runner import Runner
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 
+ON_REQUEST = ("celeba", "civilcomments")
+"""Data that users have to get from their authors."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -41,7 +44,7 @@ class Limits:
     def allow(self, job: Job) -> bool:
         return (
             (self.seeds is None or job.seed in self.seeds)
-            and (self.rho is None or job.rho in self.rho)
+            and (self.rho is None or job.rho is None or job.rho in self.rho)
             and (self.only is None or job.kind in self.only)
             and (self.presets is None or job.preset in self.presets or not job.extracts)
         )
@@ -85,22 +88,38 @@ def reproduce(
         progress=progress,
     )
     counts = {"done": 0, "known": 0, "left": 0}
+    lacking: dict[str, BadInput] = {}
     for number, (key, item) in enumerate(plan.items(), 1):
-        if key in known:
-            counts["known"] += 1
-        elif limits.minutes is not None and time.monotonic() - started > 60 * limits.minutes:
+        late = limits.minutes is not None and time.monotonic() - started > 60 * limits.minutes
+        if key not in known and (late or not _has_data(runner, item.job, lacking)):
             counts["left"] += 1
             continue
-        else:
+        counts["known" if key in known else "done"] += 1
+        if key not in known:
             begun = time.monotonic()
             known[key] = described(item.job, item.config, runner(item.job))
-            counts["done"] += 1
             tell(f"{number}/{len(plan)} {_name(item.job)}: {time.monotonic() - begun:.1f} s{_brief(known[key])}")
         for study, label in item.lines:
             if (label, key) not in files[study.name]:
                 files[study.name][label, key] = relabelled(known[key], label)
                 write_rows(results / f"{study.name}.json", study.name, scale, files[study.name].values())
+    if lacking and counts["done"] == counts["known"] == 0:
+        raise next(iter(lacking.values()))
+    for name, error in lacking.items():
+        warnings.warn(f"{name} is left out: {error}", BiseWarning, stacklevel=2)
     return counts
+
+
+def _has_data(runner: Runner, job: Job, lacking: dict[str, BadInput]) -> bool:
+    """Whether the job's data are there; sets that one has to ask for may be missing, and the rest goes on."""
+    if job.recipe not in ON_REQUEST:
+        return True
+    try:
+        if job.recipe not in lacking:
+            runner.splits(job)
+    except BadInput as error:
+        lacking[job.recipe] = error
+    return job.recipe not in lacking
 
 
 def planned(studies: Sequence[Study], scale: Scale, limits: Limits, starts: Callable[[str], str]) -> dict[str, Planned]:
@@ -151,7 +170,7 @@ def _root(scale: Scale, root: Path | None, cache_folder: Path) -> Callable[[str]
 
     @cache
     def folder(name: str) -> Path | None:
-        if scale.short and name in ("celeba", "civilcomments"):
+        if scale.short and name in ON_REQUEST:
             from bise.studies.stand_ins import stand_in
 
             return stand_in(name, cache_folder / "stand-ins")

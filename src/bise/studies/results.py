@@ -28,8 +28,7 @@ def read_rows(path: Path, scale: str) -> dict[tuple[str, str], Row]:
             f"{path} holds results of scale {content.get('scale')!r}, and not {scale!r}; choose another folder"
             " with --results"
         )
-    rows = [row | {"key": key_of(row["config"])} for row in content["rows"]]
-    return {(row["label"], row["key"]): row for row in rows}
+    return {(row["label"], key_of(row["config"])): row for row in content["rows"]}
 
 
 def known_rows(folder: Path, scale: str) -> dict[str, Row]:
@@ -55,10 +54,13 @@ def write_rows(path: Path, study: str, scale: Scale, rows: Iterable[Row]) -> Non
 
 def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
     """A row: what was done, then what came out."""
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    where = f"CPU, {threads} thread{'s' * (threads > 1)}"
+    if torch.cuda.is_available():
+        where = torch.cuda.get_device_name()
     return {
         "label": job.label,
-        "key": key_of(config),
+        "config_hash": key_of(config),
         "kind": job.kind,
         "recipe": job.recipe,
         "rho": config.get("rho"),

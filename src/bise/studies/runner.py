@@ -16,6 +16,7 @@ from bise.data import load as load_data
 from bise.data import noisy_bias
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.subset import taken
+from bise.engine.checkpoints import Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction import extract
@@ -119,12 +120,21 @@ class Runner:
                 model, record = model.to(self.device).eval(), read_json(folder / "record.json")
             else:
                 network = owning(model.to(self.device))
-                fit(network, inputs, labels(data.train), made.train, progress=self.progress, label="training vanilla")
+                fit(
+                    network,
+                    inputs,
+                    labels(data.train),
+                    made.train,
+                    progress=self.progress,
+                    label="training vanilla",
+                    checkpoint=Checkpoint(folder / "training.safetensors", key=key),
+                )
                 model = network.bare()
                 record = {"start": provenance, "weights": fingerprint(model), "config": config}
                 record["seconds"] = time.perf_counter() - begun
                 write_tensors(folder / "model.safetensors", model.state_dict())
                 write_json(folder / "record.json", record)  # last: it says that the rest is whole
+                (folder / "training.safetensors").unlink()
             sizes = measures.Sizes(model, measures.gated(model, inputs), inputs)
             self.vanillas[key] = Vanilla(model=model, record=record, sizes=sizes)
         return self.vanillas[key]
@@ -187,13 +197,13 @@ def _extracted(runner: Runner, job: Job) -> dict[str, Any]:
     record = sub.record
     out = _origin(runner.vanilla(job)) | {"seconds": record["seconds"], "phases": record["phases"]}
     out |= {name: record[name] for name in ("selection", "stopped", "notes", "quality") if record.get(name)}
-    networks = {"best": sub, "last": sub.last}
+    networks = [sub] if not sub.last_tensors else [sub, sub.last]
     if job.reestimate:
         begun = time.perf_counter()
-        networks = {name: reestimate(s, runner.splits(job).train, seed=job.seed) for name, s in networks.items()}
-        out["seconds"] += (time.perf_counter() - begun) / 2  # one of the two would be made
-    found = {name: runner.figures(job, network, network.masks) for name, network in networks.items()}
-    return out | found["best"] | {"last": found["last"]}
+        networks = [reestimate(network, runner.splits(job).train, seed=job.seed) for network in networks]
+        out["seconds"] += (time.perf_counter() - begun) / len(networks)
+    found = [runner.figures(job, network, network.masks) for network in networks]
+    return out | found[0] | {"last": found[-1]}
 
 
 def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""BiasedMNIST at ρ = 0.999, where the vanilla model has learned nothing but colours (a table of the supplement)."""
+"""BiasedMNIST at ρ = 0.999, where the vanilla model has learned nothing but colours (Table G.1 of the supplement)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, table
+from bise.studies.tables import Column, Published, hardware, size_columns, table
 
 # Supplement, Table "Results on BiasedMNIST for ρ = 0.999"
 PAPER: dict[str, dict[str, Published]] = {
@@ -28,8 +28,7 @@ def _show(rows: Sequence[Row]) -> str:
     columns = [
         Column(title="accuracy, %", metric="accuracy"),
         Column(title="worst group, %", metric="worst_group"),
-        Column(title="S, %", metric="sparsity.paper", factor=1),
-        Column(title="MFLOPs", metric="macs_paper", factor=1e-6),
+        *size_columns(),
     ]
     return table(rows, main_lines(PAPER), columns) + "\n\n" + hardware(rows)
 
@@ -37,7 +36,7 @@ def _show(rows: Sequence[Row]) -> str:
 STUDY = Study(
     name="rho-0.999",
     title="BiasedMNIST, ρ = 0.999",
-    place="supplement, table of ρ = 0.999",
+    place="Table G.1",
     jobs=_jobs,
     show=_show,
 )

@@ -13,7 +13,7 @@ from bise.data.civilcomments import IDENTITIES
 from bise.errors import BadInput
 from bise.files import write_bytes
 
-COUNTS = {(0, 0): (24, 8), (0, 1): (24, 8), (1, 0): (12, 6), (1, 1): (4, 4)}
+COUNTS = {(0, 0): (10, 4), (0, 1): (10, 4), (1, 0): (6, 3), (1, 1): (4, 2)}
 """(y, b): how many in train, and in each of val and test."""
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "nice", "fool", "old", "young", "the")
 

@@ -40,7 +40,7 @@ class Line:
 
 def table(rows: Sequence[Row], lines: Sequence[Line], columns: Sequence[Column]) -> str:
     """Each line twice where the paper has figures for it: ours, then the paper's."""
-    out = [_line(["", "n", *(column.title for column in columns)]), _line(["---"] * (len(columns) + 2))]
+    out: list[list[str]] = []
     for line in lines:
         chosen = [_matching(rows, line, column) for column in columns]
         values = [
@@ -52,11 +52,11 @@ def table(rows: Sequence[Row], lines: Sequence[Line], columns: Sequence[Column])
         cells = [
             spread([column.factor * v for v in vs], column.digits) for vs, column in zip(values, columns, strict=True)
         ]
-        out.append(_line([line.title, n, *cells]))
+        out.append([line.title, n, *cells])
         if line.paper:
-            shown = [published(line.paper.get(column.title)) for column in columns]
-            out.append(_line(["*the paper*", "*3*", *(f"*{cell}*" if cell else "" for cell in shown)]))
-    return "\n".join(out)
+            shown = [published(line.paper.get(column.title), column.digits) for column in columns]
+            out.append(["*the paper*", "*3*", *(f"*{cell}*" if cell else "" for cell in shown)])
+    return grid(["", "n", *(column.title for column in columns)], out)
 
 
 def value_at(row: Row, path: str) -> float | None:
@@ -76,11 +76,11 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
-def published(value: Published | None) -> str:
+def published(value: Published | None, digits: int = 1) -> str:
     """As the paper prints it."""
     if value is None:
         return ""
-    return f"{value[0]} ± {value[1]}" if isinstance(value, tuple) else f"{value}"
+    return f"{value[0]:.{digits}f} ± {value[1]:.{digits}f}" if isinstance(value, tuple) else f"{value:.{digits}f}"
 
 
 def hardware(rows: Sequence[Row]) -> str:
@@ -108,6 +108,27 @@ def _matching(rows: Sequence[Row], line: Line, column: Column) -> list[Row]:
 
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table whose cells are texts."""
+    return "\n".join([_line(head), _line(["---"] * len(head)), *(_line(line) for line in lines)])
+
+
+def by_column(
+    figures: Mapping[str, Sequence[Published]], values: Sequence[Any], title: str
+) -> dict[str, dict[str, Published]]:
+    """{what: {column: figure}}, where columns are called by `title` with a value in it."""
+    names = [title.format(value) for value in values]
+    return {what: dict(zip(names, found, strict=True)) for what, found in figures.items()}
+
+
+def size_columns(where: Mapping[str, Any] | None = None, tail: str = "") -> list[Column]:
+    """Sparsity and MFLOPs as the paper counts them."""
+    return [
+        Column(title=f"S{tail}, %", metric="sparsity.paper", where=where or {}, factor=1),
+        Column(title=f"MFLOPs{tail}", metric="macs_paper", where=where or {}, factor=1e-6),
+    ]
 
 
 def _line(cells: Sequence[str]) -> str:
