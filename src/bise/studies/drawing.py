@@ -19,7 +19,9 @@ def panels(count: int, width: float = 3.4, height: float = 2.7) -> tuple[Any, li
     except ModuleNotFoundError as error:
         raise BadInput("matplotlib is not installed; install the extra: pip install 'bise[studies]'") from error
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "bise", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3})
+    matplotlib.rcParams.update(
+        {"svg.hashsalt": "bise", "svg.fonttype": "none", "font.size": 8, "axes.grid": True, "grid.alpha": 0.3}
+    )
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, count, figsize=(width * count, height), layout="constrained", squeeze=False)

@@ -14,6 +14,7 @@ from bise.recipes import Recipe, Rho, recipe
 from bise.studies.scale import Scale
 
 KINDS = ("vanilla", "extract", "finetune", "curve", "prune", "probe", "count")
+PRESETS = ("balanced", "paper")
 HOW = ("precision", "graphs", "compile", "memory")
 """Settings that change how fast something is computed, and what is computed only by rounding."""
 PARTS: dict[str, type] = {"train": TrainConfig, "extract": ExtractConfig, "finetune": TrainConfig}

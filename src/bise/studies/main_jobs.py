@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bise.studies.job import Job
+from bise.studies.job import PRESETS, Job
 from bise.studies.scale import Scale
 from bise.studies.tables import Line, Published
 
-PRESETS = ("balanced", "paper")
 Figures = Mapping[str, Mapping[str, Published]]
 """{what: {column: the paper's figure}}, what being vanilla, best, last or finetuned."""
 

@@ -12,7 +12,10 @@ from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import grid, hardware, spread
 
-ZETAS = tuple(round(0.025 * step, 3) for step in range(41))
+ZETAS = tuple(
+    sorted({round(0.05 * step, 2) for step in range(21)} | {round(0.4 + 0.01 * step, 2) for step in range(21)})
+)
+"""Closer together around 0.5, where most scores are."""
 SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)
 
 

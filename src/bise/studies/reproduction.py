@@ -14,7 +14,7 @@ from bise.data.contract import Progress
 from bise.errors import BadInput, BiseWarning
 from bise.recipes import Rho, recipe
 from bise.sources import device_named
-from bise.studies.job import KINDS, Job, configuration, key_of
+from bise.studies.job import KINDS, PRESETS, Job, configuration, key_of
 from bise.studies.results import Row, described, known_rows, read_rows, relabelled, write_rows
 from bise.studies.runner import Runner
 from bise.studies.scale import Scale
@@ -40,6 +40,9 @@ class Limits:
         odd = next((kind for kind in self.only or () if kind not in KINDS), None)
         if odd is not None:
             raise BadInput(f"--only {odd!r} is unknown; use {', '.join(KINDS)}")
+        odd = next((preset for preset in self.presets or () if preset not in PRESETS), None)
+        if odd is not None:
+            raise BadInput(f"--preset {odd!r} is unknown; use {' or '.join(PRESETS)}")
 
     def allow(self, job: Job) -> bool:
         return (

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bise.studies.job import Job
+from bise.studies.job import PRESETS, Job
 from bise.studies.scale import Scale
 from bise.studies.tables import Line, Published
-
-PRESETS = ("balanced", "paper")
 
 
 def varied_jobs(
