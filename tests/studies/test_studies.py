@@ -6,6 +6,7 @@ import json
 import math
 import xml.etree.ElementTree as xml
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,10 @@ FEW = Study(
     title="",
     place="",
     jobs=lambda scale: [
-        Job(label="vanilla", kind="vanilla", recipe="multi-color-mnist"),
-        Job(label="extraction", kind="extract", recipe="multi-color-mnist"),
-        Job(label="finetuned", kind="finetune", recipe="multi-color-mnist"),
-        Job(label="control", kind="finetune", recipe="multi-color-mnist", of="dense"),
+        Job(label="vanilla", kind="vanilla"),
+        Job(label="extraction", kind="extract"),
+        Job(label="finetuned", kind="finetune"),
+        Job(label="control", kind="finetune", of="dense"),
     ],
     show=lambda rows: "",
 )
@@ -172,7 +173,7 @@ def test_every_study_is_planned_at_the_papers_scale():
     assert len(keys["biased-mnist"]) == 63
     everything = planned(list(STUDIES.values()), PAPER, Limits(), scratch)
     data = [item.job.data for item in everything.values()]
-    assert sum(a != b for a, b in zip(data, data[1:], strict=False)) == len(set(data)) - 1  # loaded once each
+    assert sum(a != b for a, b in pairwise(data)) == len(set(data)) - 1  # loaded once each
 
 
 def test_limits():
@@ -191,13 +192,8 @@ def test_settings_of_the_papers_scale():
     assert extract_config(job, PAPER) == ExtractConfig(seed=2)
     tuned = finetune_config(job, PAPER)
     # our finetuning, by the optimizer that the supplement gives for this data set
-    assert (tuned.optimizer, tuned.lr, tuned.batch_size, tuned.sampler, tuned.epochs) == (
-        "adam",
-        1e-3,
-        256,
-        "balanced",
-        20,
-    )
+    assert (tuned.optimizer, tuned.lr, tuned.batch_size) == ("adam", 1e-3, 256)
+    assert (tuned.sampler, tuned.epochs) == ("balanced", 20)
     tuned = finetune_config(replace(job, preset="paper"), PAPER)
     assert (tuned.weights, tuned.epochs, tuned.seed) == ("paper", 50, 2)
     assert extract_config(replace(job, preset="paper", changes={"gamma": 3.0}), PAPER) == ExtractConfig.paper(

@@ -110,9 +110,10 @@ def test_a_probe_reads_what_is_there():
     assert seen["chance"] == pytest.approx(max(b.float().mean(), 1 - b.float().mean()))
 
 
-@pytest.mark.parametrize(
-    "name", [n if n != "civilcomments" else pytest.param(n, marks=pytest.mark.long) for n in COUNTS]
-)
+BERT = pytest.param("civilcomments", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", [*(name for name in COUNTS if name != "civilcomments"), BERT])
 def test_counts_are_the_supplements(name):
     found = count(recipe(name))
     weights = found["matrices" if name == "civilcomments" else "parameters"]

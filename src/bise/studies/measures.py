@@ -86,8 +86,10 @@ def points(
 
 
 def threshold_masks(sub: Subnetwork, zetas: tuple[float, ...]) -> dict[float, dict[str, Tensor]]:
-    """{ζ: the mask σ(m) ≥ ζ}."""
-    return {zeta: sub.at(zeta).masks for zeta in zetas}
+    """{ζ: the mask σ(m) ≥ ζ}, for `zetas` and, since most σ(m) lie close together, for every twentieth of the units."""
+    opened = torch.cat(list(sub.scores.values())).double().sigmoid().cpu()
+    between = opened.quantile(torch.linspace(0.05, 0.95, 19, dtype=torch.float64)).tolist()
+    return {zeta: sub.at(zeta).masks for zeta in sorted({*zetas, *between})}
 
 
 def ranked_masks(ranks: Mapping[str, Tensor], levels: tuple[float, ...]) -> dict[float, dict[str, Tensor]]:
