@@ -22,7 +22,7 @@ from bise.studies.counting import count
 from bise.studies.mask_counts import PAPER as COUNTS
 from bise.studies.measures import PROBE, Sizes, bias_probe, magnitudes, points, ranked_masks
 from bise.studies.runner import few
-from bise.studies.tables import Column, Line, spread, table
+from bise.studies.tables import Column, Line, footnote, spread, table
 from conftest import toy, toy_model
 
 CPU = torch.device("cpu")
@@ -188,3 +188,14 @@ def test_tables_show_ours_and_the_papers():
         "| none | – | – | – |",
     ]
     assert spread([1.0, 2.0, 4.0], 2) == "2.33 ± 1.53"  # deviations −4/3, −1/3, 5/3: variance 14/3 / 2
+
+
+def test_a_collapse_is_said():
+    rows = [
+        {"label": "a", "kind": "extract", "device": "X", "stopped": "epoch 3: fc closed wholly"},
+        {"label": "a", "kind": "extract", "device": "X", "stopped": "the schedule's end"},
+        {"label": "vanilla", "kind": "vanilla", "device": "X"},
+    ]
+    assert "1 of 2 extractions went back" in footnote(rows)
+    assert "“a”" in footnote(rows)
+    assert "extractions" not in footnote(rows[1:])

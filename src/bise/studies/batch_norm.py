@@ -13,7 +13,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Line, Published, by_column, hardware, size_columns, table
+from bise.studies.tables import Column, Line, Published, by_column, footnote, size_columns, table
 
 KINDS: dict[str, dict[str, Any]] = {
     "frozen": {},
@@ -68,7 +68,7 @@ def _show(rows: Sequence[Row]) -> str:
             table(rows, first, columns),
             "Sparsity and MFLOPs, as the paper counts them:",
             table(rows, second, sizes),
-            hardware(rows),
+            footnote(rows),
         ]
     )
 

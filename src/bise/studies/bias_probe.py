@@ -8,7 +8,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Line, Published, hardware, table
+from bise.studies.tables import Column, Line, Published, footnote, table
 
 # Table M.1
 PAPER: dict[str, dict[str, Published]] = {
@@ -30,7 +30,7 @@ def _show(rows: Sequence[Row]) -> str:
     lines = [Line(title=label, label=label, paper=figures) for label, figures in PAPER.items()]
     return (
         "BiasedMNIST, ρ = 0.99, preset `balanced`. The probe is trained for 100 epochs on training digits recoloured"
-        " with ρ = 0.1, and measured on the test set.\n\n" + table(rows, lines, columns) + "\n\n" + hardware(rows)
+        " with ρ = 0.1, and measured on the test set.\n\n" + table(rows, lines, columns) + "\n\n" + footnote(rows)
     )
 
 

@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, by_column, hardware, size_columns, table
+from bise.studies.tables import Column, Published, by_column, footnote, size_columns, table
 
 RHOS = (0.99, 0.995, 0.997)
 
@@ -55,7 +55,7 @@ def _show(rows: Sequence[Row]) -> str:
             table(rows, main_lines({}), worst),
             "Sparsity S in % of parameters and MFLOPs, both as the paper counts them:",
             table(rows, main_lines(sizes), size),
-            hardware(rows),
+            footnote(rows),
         ]
     )
 

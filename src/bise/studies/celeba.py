@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, provenance, size_columns, table
+from bise.studies.tables import Column, Published, footnote, provenance, size_columns, table
 
 # Table 5; S and MFLOPs from the text below it
 PAPER: dict[str, dict[str, Published]] = {
@@ -35,7 +35,7 @@ def _show(rows: Sequence[Row]) -> str:
         "Unbiased is the mean over the four cells."
         + provenance(rows)
         + "\n\n"
-        + "\n\n".join([table(rows, lines, columns), hardware(rows)])
+        + "\n\n".join([table(rows, lines, columns), footnote(rows)])
     )
 
 

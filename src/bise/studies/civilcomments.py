@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, table
+from bise.studies.tables import Column, Published, footnote, table
 
 # Table 6; the share of closed units from the text below it
 PAPER: dict[str, dict[str, Published]] = {
@@ -30,7 +30,7 @@ def _show(rows: Sequence[Row]) -> str:
         Column(title="unbiased, %", metric="unbiased"),
         Column(title="units closed, %", metric="sparsity.units", factor=1),
     ]
-    return table(rows, main_lines(PAPER, ("balanced",)), columns) + "\n\n" + hardware(rows)
+    return table(rows, main_lines(PAPER, ("balanced",)), columns) + "\n\n" + footnote(rows)
 
 
 STUDY = Study(name="civilcomments", title="CivilComments", place="Table 6, and the text on it", jobs=_jobs, show=_show)

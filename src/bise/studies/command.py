@@ -32,6 +32,9 @@ def reproduce(
     weights: Annotated[
         str | None, typer.Option(help="Where ResNet-18 or BERT starts: imagenet, scratch, or a file.")
     ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="On a GPU, let torch.compile fuse what it can while weights are trained.")
+    ] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
     page: Annotated[bool, typer.Option("--page", help="Write docs/results.md and its figures from results.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Name the studies, and what is missing of each.")] = False,
@@ -50,6 +53,8 @@ def reproduce(
         from bise.terminal import Bars
 
         chosen = scale_named(scale)
+        if compiled:
+            chosen = chosen.compiled()
         folder = results or Path("runs/smoke" if chosen.short else "results")
         if not (names or page or listed):
             raise BadInput("no study is named; give some, or all, or --list, or --page")

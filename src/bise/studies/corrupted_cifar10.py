@@ -10,7 +10,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, by_column, hardware, provenance, size_columns, table
+from bise.studies.tables import Column, Published, by_column, footnote, provenance, size_columns, table
 
 RHOS = (0.995, 0.99, 0.98, 0.95)
 
@@ -45,7 +45,7 @@ def _show(rows: Sequence[Row]) -> str:
             table(rows, main_lines(by_column(ACCURACY, RHOS, "ρ = {}"), presets, best=False), accuracy),
             "Sparsity S in % of parameters and MFLOPs, both as the paper counts them:",
             table(rows, main_lines(sizes, presets, best=False), size),
-            hardware(rows),
+            footnote(rows),
         ]
     )
 

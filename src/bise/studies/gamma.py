@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, hardware, size_columns, table, value_at
+from bise.studies.tables import Column, footnote, size_columns, table, value_at
 from bise.studies.varied import varied_jobs, varied_lines
 
 VALUES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -34,7 +34,7 @@ def _show(rows: Sequence[Row]) -> str:
         "BiasedMNIST, ρ = 0.99, best masks. The paper shows a figure without numbers.\n\n"
         + table(rows, varied_lines([_label(value) for value in VALUES], {}), columns)
         + "\n\n"
-        + hardware(rows)
+        + footnote(rows)
     )
 
 

@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Line, hardware, matching, size_columns, table, value_at
+from bise.studies.tables import Column, Line, footnote, matching, size_columns, table, value_at
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 
@@ -39,7 +39,7 @@ def _show(rows: Sequence[Row]) -> str:
     lines = [Line(title=label, label=label) for label in ("vanilla", *map(_label, LEVELS))]
     return (
         "BiasedMNIST, ρ = 0.99, preset `balanced`: a share p of the training samples has a wrong b. The paper shows a"
-        " figure without numbers.\n\n" + table(rows, lines, columns) + "\n\n" + hardware(rows)
+        " figure without numbers.\n\n" + table(rows, lines, columns) + "\n\n" + footnote(rows)
     )
 
 

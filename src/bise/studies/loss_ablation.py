@@ -9,7 +9,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, size_columns, table
+from bise.studies.tables import Column, Published, footnote, size_columns, table
 from bise.studies.varied import varied_jobs, varied_lines
 
 # Table 8: accuracy, sparsity, MFLOPs
@@ -46,7 +46,7 @@ def _show(rows: Sequence[Row]) -> str:
         "BiasedMNIST, ρ = 0.99, best masks. In the preset `balanced` even draws stand in for the weights.\n\n"
         + table(rows, varied_lines(list(PAPER), paper), columns)
         + "\n\n"
-        + hardware(rows)
+        + footnote(rows)
     )
 
 

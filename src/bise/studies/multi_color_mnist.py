@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, matching, table
+from bise.studies.tables import Column, Published, footnote, matching, table
 
 PROTOCOLS = {"paper": "Inputs divided by 255 twice, as in the sources", "held-out": "Plain inputs, in [0, 1]"}
 GROUPS = {
@@ -52,7 +52,7 @@ def _show(rows: Sequence[Row]) -> str:
         chosen = matching(rows, protocol=protocol)
         lines = main_lines(paper if protocol == "paper" else {}, best=False)
         out += [f"{words} (`protocol={protocol!r}`):", table(chosen, lines, columns)]
-    return "\n\n".join([*out, hardware(rows)])
+    return "\n\n".join([*out, footnote(rows)])
 
 
 STUDY = Study(

@@ -9,7 +9,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Line, hardware, table
+from bise.studies.tables import Column, Line, footnote, table
 
 RHOS = (0.99, 0.997)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ def _show(rows: Sequence[Row]) -> str:
             Column(title="seconds", metric="seconds", where=at, factor=1),
         ]
         out += [f"ρ = {rho}:", table(rows, [Line(title=label, label=label) for label in VARIANTS], columns)]
-    return "\n\n".join([*out, hardware(rows)])
+    return "\n\n".join([*out, footnote(rows)])
 
 
 STUDY = Study(name="presets", title="Presets", place="not there", jobs=_jobs, show=_show)

@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import grid, hardware, matching, spread
+from bise.studies.tables import grid, footnote, matching, spread
 
 STRATEGIES = {"random": "random", "magnitude": "L2 norm of the filter", "scores": "BISE's scores"}
 LEVELS = tuple(round(0.05 * step, 2) for step in range(20))
@@ -37,7 +37,7 @@ def _show(rows: Sequence[Row]) -> str:
         " removed, the lowest first over all layers; the paper shows a figure without numbers, over parameters.\n\n"
         + grid(["removed", "n", *(f"{100 * level:.0f} %" for level in SHOWN)], lines)
         + "\n\n"
-        + hardware(rows)
+        + footnote(rows)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bise.config import ExtractConfig
@@ -34,6 +34,10 @@ class Scale:
         short["head_epochs"] = min(2, changes.get("head_epochs", 1))
         short["upsilon"] = min(2, changes.get("upsilon", 1))
         return short
+
+    def compiled(self) -> Scale:
+        """The same with torch.compile while weights are trained."""
+        return replace(self, train={**self.train, "compile": True}, finetune={**self.finetune, "compile": True})
 
     def some(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """All values, or the first and the last for a trial."""

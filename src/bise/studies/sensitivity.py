@@ -8,7 +8,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, size_columns, table
+from bise.studies.tables import Column, Published, footnote, size_columns, table
 from bise.studies.varied import varied_jobs, varied_lines
 
 SYMBOLS = {"head_epochs": "E", "kappa": "κ", "upsilon": "υ", "tau_min": "τ_min"}
@@ -61,7 +61,7 @@ def _show(rows: Sequence[Row]) -> str:
     for name, values in PAPER.items():
         paper = {_label(name, value): dict(zip(names, figures, strict=True)) for value, figures in values.items()}
         out.append(table(rows, varied_lines(list(paper), paper), columns))
-    return "\n\n".join([*out, hardware(rows)])
+    return "\n\n".join([*out, footnote(rows)])
 
 
 STUDY = Study(

@@ -9,7 +9,7 @@ from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Published, hardware, size_columns, table
+from bise.studies.tables import Column, Published, footnote, size_columns, table
 
 # Supplement, Table "Results on BiasedMNIST for ρ = 0.999"
 PAPER: dict[str, dict[str, Published]] = {
@@ -30,7 +30,7 @@ def _show(rows: Sequence[Row]) -> str:
         Column(title="worst group, %", metric="worst_group"),
         *size_columns(),
     ]
-    return table(rows, main_lines(PAPER), columns) + "\n\n" + hardware(rows)
+    return table(rows, main_lines(PAPER), columns) + "\n\n" + footnote(rows)
 
 
 STUDY = Study(

@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Line, Published, grid, hardware, provenance, table
+from bise.studies.tables import Column, Line, Published, grid, footnote, provenance, table
 
 SETS: dict[str, tuple[str, dict[str, Any]]] = {
     "BiasedMNIST, ρ = 0.99": ("accuracy", {"recipe": "biased-mnist", "rho": 0.99}),
@@ -71,7 +71,7 @@ def _show(rows: Sequence[Row]) -> str:
             table(rows, [Line(title="BISE", label=best, paper=dict(zip(names, SPARSITY, strict=True)))], closed),
             "MFLOPs:",
             table(rows, [Line(title="BISE", label=best, paper=dict(zip(names, FLOPS, strict=False)))], cost),
-            hardware(rows),
+            footnote(rows),
         ]
     )
 

@@ -83,10 +83,19 @@ def published(value: Published | None, digits: int = 1) -> str:
     return f"{value[0]:.{digits}f} ± {value[1]:.{digits}f}" if isinstance(value, tuple) else f"{value:.{digits}f}"
 
 
-def hardware(rows: Sequence[Row]) -> str:
-    """A sentence on what the rows were measured on."""
+def footnote(rows: Sequence[Row]) -> str:
+    """What the rows were measured on, and how many extractions ended because a site closed wholly."""
     devices = sorted({row["device"] for row in rows if "device" in row})
-    return f"Mean ± standard deviation over n seeds. Measured on: {'; '.join(devices)}."
+    words = f"Mean ± standard deviation over n seeds. Measured on: {'; '.join(devices)}."
+    extractions = [row for row in rows if row.get("kind") == "extract"]
+    closed = [row["label"] for row in extractions if "closed wholly" in row.get("stopped", "")]
+    if closed:
+        counts = ", ".join(f"{closed.count(label)} of “{label}”" for label in sorted(set(closed)))
+        words += (
+            f" {len(closed)} of {len(extractions)} extractions went back to the epoch before a site closed wholly, and"
+            f" ended there ({counts})."
+        )
+    return words
 
 
 def provenance(rows: Sequence[Row]) -> str:

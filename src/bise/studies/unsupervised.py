@@ -15,7 +15,7 @@ from bise.studies.tables import (
     Line,
     Published,
     by_column,
-    hardware,
+    footnote,
     matching,
     provenance,
     size_columns,
@@ -91,7 +91,7 @@ def _show(rows: Sequence[Row]) -> str:
         out += [words, table(faces, _lines(CELEBA), columns)]
     else:
         out.append("CelebA: not yet run.")
-    return "\n\n".join([*out, hardware(rows)])
+    return "\n\n".join([*out, footnote(rows)])
 
 
 STUDY = Study(
