@@ -152,7 +152,7 @@ def test_what_one_study_has_measured_another_takes(tmp_path):
 def test_data_that_are_missing_leave_the_rest_alone(tmp_path):
     where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "root": tmp_path, "device": "cpu"}
     faces = Job(label="vanilla", kind="vanilla", recipe="celeba")
-    mixed = replace(FEW, jobs=lambda scale: [Job(label="count", kind="count", recipe="multi-color-mnist"), faces])
+    mixed = replace(FEW, jobs=lambda scale: [Job(label="count", kind="count", recipe="celeba"), faces])
     with pytest.warns(Warning, match="celeba is left out: .*list_attr_celeba.txt does not exist"):
         assert reproduce([mixed], PAPER, weights="scratch", **where) == {"done": 1, "known": 0, "left": 1}
     with pytest.raises(BadInput, match=r"list_attr_celeba.txt does not exist"):
@@ -265,3 +265,13 @@ def test_the_list_counts_jobs(tmp_path):
     lines = {line.split()[0]: line for line in out.stdout.splitlines()}
     assert set(lines) == set(STUDIES)
     assert "0 of  63 jobs" in lines["biased-mnist"]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bise.studies.reproduction.Runner.__call__", stopped)
+    out = CliRunner().invoke(app, ["reproduce", "mask-counts", "--scale", "smoke", "--results", str(tmp_path)])
+    assert out.exit_code == 130
+    assert "the same command goes on" in out.output

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,7 +75,7 @@ def reproduce(
                 presets=None if preset is None else (preset,),
                 minutes=minutes,
             )
-            with Bars() as bars:
+            with _going_on(), Bars() as bars:
                 done = carry_out(
                     studies_named(names),
                     chosen,
@@ -88,6 +91,16 @@ def reproduce(
             print(json.dumps(done) if as_json else ", ".join(f"{count} {word}" for word, count in done.items()))
         if page:
             print(write_page(folder, chosen))
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """Ctrl-C ends in a line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        print("bise: stopped; the same command goes on behind the last row that was written", file=sys.stderr)
+        raise typer.Exit(130) from error
 
 
 def _numbers(text: str, option: str, kind: Any) -> list[Any]:

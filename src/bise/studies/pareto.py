@@ -11,7 +11,7 @@ from bise.studies.ranking import curve
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import grid, footnote, matching, spread
+from bise.studies.tables import footnote, grid, matching, spread
 
 GAMMAS = (0.0, 1.0, 5.0)
 METRICS = {"unbiased": "unbiased, %", "worst_group": "worst group, %"}

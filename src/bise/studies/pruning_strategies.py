@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import grid, footnote, matching, spread
+from bise.studies.tables import footnote, grid, matching, spread
 
 STRATEGIES = {"random": "random", "magnitude": "L2 norm of the filter", "scores": "BISE's scores"}
 LEVELS = tuple(round(0.05 * step, 2) for step in range(20))

@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import grid, footnote, spread
+from bise.studies.tables import footnote, grid, spread
 
 ZETAS = tuple(step / 20 for step in range(21))
 SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)

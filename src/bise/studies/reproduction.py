@@ -115,7 +115,7 @@ def reproduce(
 
 def _has_data(runner: Runner, job: Job, lacking: dict[str, BadInput]) -> bool:
     """Whether the job's data are there; sets that one has to ask for may be missing, and the rest goes on."""
-    if job.recipe not in ON_REQUEST:
+    if job.kind == "count" or job.recipe not in ON_REQUEST:
         return True
     try:
         if job.recipe not in lacking:
@@ -131,7 +131,7 @@ def planned(studies: Sequence[Study], scale: Scale, limits: Limits, starts: Call
     for study in studies:
         for job in study.jobs(scale):
             if limits.allow(job):
-                config = configuration(job, scale, starts(job.recipe))
+                config = configuration(job, scale, "" if job.kind == "count" else starts(job.recipe))
                 item = found.setdefault(key_of(config), Planned(job=job, config=config))
                 if (study, job.label) not in item.lines:
                     item.lines.append((study, job.label))

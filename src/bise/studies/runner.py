@@ -112,7 +112,6 @@ class Runner:
         if key not in self.vanillas:
             folder = self.cache / f"vanilla-{key}"
             made = recipe_of(job, self.scale)
-            begun = time.perf_counter()
             model, provenance, _ = start(made, self.starts(job.recipe), seed=job.seed)
             inputs = Inputs(data.train, self.device)
             if (folder / "record.json").exists():
@@ -120,6 +119,8 @@ class Runner:
                 model, record = model.to(self.device).eval(), read_json(folder / "record.json")
             else:
                 network = owning(model.to(self.device))
+                checkpoint = Checkpoint(folder / "training.safetensors", key=key)
+                whole, begun = not checkpoint.path.exists(), time.perf_counter()
                 fit(
                     network,
                     inputs,
@@ -127,14 +128,14 @@ class Runner:
                     made.train,
                     progress=self.progress,
                     label="training vanilla",
-                    checkpoint=Checkpoint(folder / "training.safetensors", key=key),
+                    checkpoint=checkpoint,
                 )
                 model = network.bare()
                 record = {"start": provenance, "weights": fingerprint(model), "config": config}
-                record["seconds"] = time.perf_counter() - begun
+                record["seconds"] = time.perf_counter() - begun if whole else None  # of a part they'd mislead
                 write_tensors(folder / "model.safetensors", model.state_dict())
                 write_json(folder / "record.json", record)  # last: it says that the rest is whole
-                (folder / "training.safetensors").unlink()
+                checkpoint.path.unlink()
             sizes = measures.Sizes(model, measures.gated(model, inputs), inputs)
             self.vanillas[key] = Vanilla(model=model, record=record, sizes=sizes)
         return self.vanillas[key]

@@ -10,7 +10,7 @@ from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-from bise.studies.tables import Column, Line, Published, grid, footnote, provenance, table
+from bise.studies.tables import Column, Line, Published, footnote, grid, provenance, table
 
 SETS: dict[str, tuple[str, dict[str, Any]]] = {
     "BiasedMNIST, ρ = 0.99": ("accuracy", {"recipe": "biased-mnist", "rho": 0.99}),
