@@ -16,7 +16,7 @@ from bise import BadInput, ExtractConfig
 from bise.cli import app
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of
-from bise.studies.page import read, render
+from bise.studies.page import read, render, write_page
 from bise.studies.reproduction import Limits, planned, reproduce
 from bise.studies.results import read_rows
 from bise.studies.scale import SCALES
@@ -233,6 +233,27 @@ def test_the_page_is_made_from_the_results():
     assert page == render(rows), "run `bise reproduce --page`"
     drawn = {name for name, study in STUDIES.items() if study.draw is not None and rows[name]}
     assert {path.stem for path in (ROOT / "docs/pictures/results").glob("*.svg")} == drawn
+
+
+@pytest.mark.data
+def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
+    run(folder, "ranking", "--scale", "smoke")
+    rows = (folder / "results/ranking.json").read_text()
+    (tmp_path / "ranking.json").write_text(rows)
+    said = write_page(tmp_path, SMOKE, tmp_path / "docs")
+    assert said.endswith("1 of 19 studies have been run")
+    page = (tmp_path / "docs/results.md").read_text(encoding="utf-8")
+    assert "## Scores as a ranking" in page
+    assert "`bise reproduce ranking`; in the paper: Figure J.1." in page
+    assert "Not yet run: `summary`, `biased-mnist`" in page
+    assert "So far" not in page
+    assert "So far 1 of 3 jobs." in render({"ranking": json.loads(rows)["rows"]}, PAPER)
+    first = (tmp_path / "docs/pictures/results/ranking.svg").read_bytes()
+    write_page(tmp_path, SMOKE, tmp_path / "docs")
+    assert (tmp_path / "docs/pictures/results/ranking.svg").read_bytes() == first
+    # a row of another configuration stays in the file, and isn't shown under this one's name
+    (tmp_path / "ranking.json").write_text(rows.replace('"gamma": 1.0', '"gamma": 1.5'))
+    assert read(tmp_path, "ranking", SMOKE) == []
 
 
 @pytest.mark.parametrize(

@@ -28,32 +28,37 @@ def write_page(results: Path, scale: Scale, docs: Path = Path("docs")) -> str:
     for name, study in STUDIES.items():
         if study.draw is not None and rows[name]:
             study.draw(rows[name], docs / PICTURES / f"{name}.svg")
-    write_bytes(docs / "results.md", render(rows).encode())
-    missing = [name for name, found in rows.items() if not found]
-    return f"{docs / 'results.md'}: {len(rows) - len(missing)} studies, {len(missing)} not yet run"
+    write_bytes(docs / "results.md", render(rows, scale).encode())
+    return f"{docs / 'results.md'}: {sum(bool(found) for found in rows.values())} of {len(rows)} studies have been run"
 
 
 def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
     """A study's rows; those of a configuration that it no longer has are left out."""
     found = read_rows(results / f"{name}.json", scale.name)
     starts = {row["config"].get("start", "") for row in found.values()}
-    jobs = STUDIES[name].jobs(scale)
-    now = {(job.label, key_of(configuration(job, scale, start))) for job in jobs for start in starts}
-    return [row for key, row in found.items() if key in now]
+    now = {line for start in starts for line in _lines(STUDIES[name], scale, start)}
+    return [row for line, row in found.items() if line in now]
 
 
-def render(rows: dict[str, list[Row]]) -> str:
+def _lines(study: Study, scale: Scale, start: str) -> set[tuple[str, str]]:
+    """(label, key) of every row that the study should have."""
+    return {(job.label, key_of(configuration(job, scale, start))) for job in study.jobs(scale)}
+
+
+def render(rows: dict[str, list[Row]], scale: Scale = SCALES["paper"]) -> str:
     """The page for these rows by study."""
     missing = [name for name, found in rows.items() if not found]
     parts = [HEAD]
     if missing:
         parts.append("Not yet run: " + ", ".join(f"`{name}`" for name in missing) + ".\n")
-    parts += [_section(STUDIES[name], found) for name, found in rows.items() if found]
+    parts += [_section(STUDIES[name], found, scale) for name, found in rows.items() if found]
     return "\n".join(parts)
 
 
-def _section(study: Study, rows: list[Row]) -> str:
-    lines = [f"## {study.title}", "", f"`bise reproduce {study.name}`; in the paper: {study.place}.", ""]
+def _section(study: Study, rows: list[Row], scale: Scale) -> str:
+    wanted = len(_lines(study, scale, ""))
+    so_far = f" So far {len(rows)} of {wanted} jobs." if len(rows) < wanted else ""
+    lines = [f"## {study.title}", "", f"`bise reproduce {study.name}`; in the paper: {study.place}.{so_far}", ""]
     lines.append(study.show(rows))
     if study.draw is not None:
         lines += ["", f"![{study.title}]({PICTURES}/{study.name}.svg)"]
