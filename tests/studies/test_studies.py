@@ -244,7 +244,7 @@ def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
     assert said.endswith("1 of 19 studies have been run")
     page = (tmp_path / "docs/results.md").read_text(encoding="utf-8")
     assert "## Scores as a ranking" in page
-    assert "`bise reproduce ranking`; in the paper: Figure J.1." in page
+    assert "`bise reproduce ranking`: Figure J.1." in page
     assert "Not yet run: `summary`, `biased-mnist`" in page
     assert "So far" not in page
     assert "So far 1 of 3 jobs." in render({"ranking": json.loads(rows)["rows"]}, PAPER)
@@ -281,7 +281,7 @@ def test_scales_are_not_mixed(tmp_path):
 
 
 def test_the_list_counts_jobs(tmp_path):
-    out = CliRunner().invoke(app, ["reproduce", "--list", "--results", str(tmp_path), "--weights", "scratch"])
+    out = CliRunner().invoke(app, ["reproduce", "--list", "--results", str(tmp_path)])
     assert out.exit_code == 0
     lines = {line.split()[0]: line for line in out.stdout.splitlines()}
     assert set(lines) == set(STUDIES)

@@ -49,8 +49,8 @@ def reproduce(
     with _guard():
         from bise.errors import BadInput
         from bise.studies.catalogue import STUDIES, studies_named
-        from bise.studies.page import write_page
-        from bise.studies.reproduction import Limits, progress_of
+        from bise.studies.page import lines_of, read, write_page
+        from bise.studies.reproduction import Limits
         from bise.studies.reproduction import reproduce as carry_out
         from bise.studies.scale import scale_named
         from bise.terminal import Bars
@@ -63,7 +63,7 @@ def reproduce(
             raise BadInput("no study is named; give some, or all, or --list, or --page")
         if listed:
             for study in STUDIES.values():
-                there, wanted = progress_of(study, chosen, folder, weights)
+                there, wanted = len(read(folder, study.name, chosen)), len(lines_of(study, chosen, ""))
                 print(f"{study.name:<20} {there:>3} of {wanted:>3} jobs  {study.title} ({study.place})")
             return
         done = {}

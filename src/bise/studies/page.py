@@ -36,11 +36,11 @@ def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
     """A study's rows; those of a configuration that it no longer has are left out."""
     found = read_rows(results / f"{name}.json", scale.name)
     starts = {row["config"].get("start", "") for row in found.values()}
-    now = {line for start in starts for line in _lines(STUDIES[name], scale, start)}
+    now = {line for start in starts for line in lines_of(STUDIES[name], scale, start)}
     return [row for line, row in found.items() if line in now]
 
 
-def _lines(study: Study, scale: Scale, start: str) -> set[tuple[str, str]]:
+def lines_of(study: Study, scale: Scale, start: str) -> set[tuple[str, str]]:
     """(label, key) of every row that the study should have."""
     return {(job.label, key_of(configuration(job, scale, start))) for job in study.jobs(scale)}
 
@@ -56,9 +56,9 @@ def render(rows: dict[str, list[Row]], scale: Scale = SCALES["paper"]) -> str:
 
 
 def _section(study: Study, rows: list[Row], scale: Scale) -> str:
-    wanted = len(_lines(study, scale, ""))
+    wanted = len(lines_of(study, scale, ""))
     so_far = f" So far {len(rows)} of {wanted} jobs." if len(rows) < wanted else ""
-    lines = [f"## {study.title}", "", f"`bise reproduce {study.name}`; in the paper: {study.place}.{so_far}", ""]
+    lines = [f"## {study.title}", "", f"`bise reproduce {study.name}`: {study.place}.{so_far}", ""]
     lines.append(study.show(rows))
     if study.draw is not None:
         lines += ["", f"![{study.title}]({PICTURES}/{study.name}.svg)"]

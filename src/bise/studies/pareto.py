@@ -70,4 +70,6 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
     write_svg(figure, path)
 
 
-STUDY = Study(name="pareto", title="Accuracy against MACs", place="not there", jobs=_jobs, show=_show, draw=_draw)
+STUDY = Study(
+    name="pareto", title="Accuracy against MACs", place="beyond the paper", jobs=_jobs, show=_show, draw=_draw
+)

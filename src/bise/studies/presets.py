@@ -51,4 +51,4 @@ def _show(rows: Sequence[Row]) -> str:
     return "\n\n".join([*out, footnote(rows)])
 
 
-STUDY = Study(name="presets", title="Presets", place="not there", jobs=_jobs, show=_show)
+STUDY = Study(name="presets", title="Presets", place="beyond the paper", jobs=_jobs, show=_show)

@@ -49,7 +49,7 @@ class Limits:
             (self.seeds is None or job.seed in self.seeds)
             and (self.rho is None or job.rho is None or job.rho in self.rho)
             and (self.only is None or job.kind in self.only)
-            and (self.presets is None or job.preset in self.presets or not job.extracts)
+            and (self.presets is None or job.preset in self.presets or job.kind == "vanilla")
         )
 
 
@@ -100,7 +100,7 @@ def reproduce(
         counts["known" if key in known else "done"] += 1
         if key not in known:
             begun = time.monotonic()
-            known[key] = described(item.job, item.config, runner(item.job))
+            known[key] = described(item.job, item.config, runner(item.job), runner.device)
             tell(f"{number}/{len(plan)} {_name(item.job)}: {time.monotonic() - begun:.1f} s{_brief(known[key])}")
         for study, label in item.lines:
             if (label, key) not in files[study.name]:
@@ -190,10 +190,3 @@ def _name(job: Job) -> str:
 def _brief(row: Row) -> str:
     parts = [f"{name.replace('_', ' ')} {100 * row[name]:.1f}" for name in ("accuracy", "worst_group") if name in row]
     return f" ({', '.join(parts)})" if parts else ""
-
-
-def progress_of(study: Study, scale: Scale, results: Path, weights: str | None = None) -> tuple[int, int]:
-    """(jobs of a study that are in the results, all of them)."""
-    plan = planned([study], scale, Limits(), _starts(scale, weights))
-    there = {key for _, key in read_rows(results / f"{study.name}.json", scale.name)}
-    return len(there & plan.keys()), len(plan)

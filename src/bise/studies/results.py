@@ -52,12 +52,12 @@ def write_rows(path: Path, study: str, scale: Scale, rows: Iterable[Row]) -> Non
     write_bytes(path, (text + ",\n".join(f"    {line}" for line in lines) + "\n  ]\n}\n").encode())
 
 
-def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
-    """A row: what was done, then what came out."""
+def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], device: torch.device) -> Row:
+    """A row: what was done and where, then what came out."""
     threads = torch.get_num_threads()
     where = f"CPU, {threads} thread{'s' * (threads > 1)}"
-    if torch.cuda.is_available():
-        where = torch.cuda.get_device_name()
+    if device.type == "cuda":
+        where = torch.cuda.get_device_name(device)
     return {
         "label": job.label,
         "config_hash": key_of(config),
