@@ -13,6 +13,7 @@ from bise.cli_data import data_app
 from bise.cli_guard import VERBOSE, JsonOption
 from bise.cli_guard import guard as _guard
 from bise.sources import own_data
+from bise.studies.command import reproduce
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -355,6 +356,9 @@ def _split(load: Any, split: str) -> Any:
     if data is None:
         raise BadInput(f"--data has no split {split!r}; choose another with --split")
     return data
+
+
+app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reproduce)
 
 
 def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
