@@ -82,14 +82,11 @@ def extract_config(job: Job, scale: Scale) -> ExtractConfig:
 
 
 def finetune_config(job: Job, scale: Scale) -> TrainConfig:
-    """The paper's finetuning, or ours: cells drawn evenly, by the optimizer, rate and batches that the recipe has."""
+    """The paper's finetuning, or ours: cells drawn evenly, as the recipe says."""
     made = recipe_of(job, scale)
     if job.preset == "paper":
         return replace(made.finetune, **scale.finetune)
-    kept = ("optimizer", "lr", "batch_size", "weight_decay")
-    changes: dict[str, Any] = {name: getattr(made.finetune, name) for name in kept}
-    changes |= {**made.finetune_balanced, "seed": job.seed, **scale.finetune}
-    return TrainConfig.finetuning(**changes)
+    return TrainConfig.finetuning(**{**made.finetune_balanced, "seed": job.seed, **scale.finetune})
 
 
 def configuration(job: Job, scale: Scale, start: str) -> dict[str, Any]:
