@@ -14,8 +14,11 @@ from typing import Annotated, Any
 import typer
 
 from bise.sources import own_data
+from bise.usage import OneSentence
+from bise.verify_command import verify
 
 app = typer.Typer(
+    cls=OneSentence,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -33,7 +36,7 @@ DataOption = Annotated[
         "--data",
         help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, or "
         'package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
-        "or None where there is no such split.",
+        "or None where there is no such split; a function is imported and run.",
     ),
 ]
 FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
@@ -326,6 +329,9 @@ def report(
         print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
 
 
+app.command(epilog="Example: bise verify runs/a")(verify)
+
+
 @data_app.command("check", epilog="Example: bise data check labels.csv --target smiling --bias sex --split-column fold")
 @own_data
 def data_check(
@@ -408,7 +414,7 @@ def _guard() -> Iterator[None]:
             warnings.showwarning = tell
             yield
     except BadInput as error:
-        print(f"bise: {error}", file=sys.stderr)
+        print(f"bise: {' '.join(str(error).splitlines())}", file=sys.stderr)
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
         print("bise: stopped; run the same command again to start over", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -55,11 +56,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a safetensors file; gives its SHA-256."""
     from safetensors.torch import save
 
     # safetensors refuses tensors that share storage; what is written is small, so each gets its own
-    write_bytes(path, save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}))
+    content = save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

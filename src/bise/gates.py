@@ -214,7 +214,9 @@ class Subnetwork(nn.Module):
 
     def at(self, zeta: float) -> Subnetwork:
         """The subnetwork that keeps units with σ(m) ≥ ζ (at τ = 1): 0 keeps all, 0.5 is the learned mask, 1 none."""
-        return self.with_scores(self.scores, zeta)
+        cut = self.with_scores(self.scores, zeta)
+        cut.record = self.record | {"zeta": zeta}
+        return cut
 
     @property
     def last(self) -> Subnetwork:
@@ -292,10 +294,11 @@ class Subnetwork(nn.Module):
         tensors |= {f"last.{name}": t for name, t in self.last_tensors.items()}
         everything = named_tensors(self.network)
         tensors |= {f"own.{name}": everything[name] for name in sorted(self.owned)}
-        write_tensors(folder / "subnetwork.safetensors", tensors)
+        sha256 = write_tensors(folder / "subnetwork.safetensors", tensors)
         write_json(
             folder / "subnetwork.json",
             {
+                "sha256": sha256,
                 "sites": [asdict(site) for site in self.sites],
                 "bottleneck": self.bottleneck,
                 "owned": sorted(self.owned),

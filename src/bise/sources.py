@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,8 +83,15 @@ def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) 
     return source
 
 
+OURS = ("bise.demo:digit_net", "bise.demo:splits", "bise.recipes:architecture", "bise.recipes:splits")
+"""The functions that a run's configuration may call with arguments; any other is called as --model and --data are."""
+
+
 def described_by(run: Path) -> dict[str, Any]:
-    """What a run's configuration says of its model and data, with the whole path of its weights."""
+    """What a run's configuration says of its model and data, with the whole path of its weights.
+
+    A run folder may come from a stranger: it must not choose what a function is called with, nor bring its code.
+    """
     from bise.errors import BadInput
     from bise.files import read_json
 
@@ -92,19 +100,49 @@ def described_by(run: Path) -> dict[str, Any]:
         raise BadInput(
             f"{run} doesn't say which model and data it was made from; name a run of bise train, extract or demo"
         )
+    _check_source(run, source)
+    code = next((path for path in sorted(run.rglob("*")) if path.name.endswith(tuple(all_suffixes()))), None)
+    if code is not None:
+        raise BadInput(f"{code} is code, and a run folder holds none; move it away if it is yours")
     weights = source.get("weights")
     if weights and (run / weights).is_file():
         source = source | {"weights": str((run / weights).resolve())}
     return source
 
 
+def _check_source(run: Path, source: dict[str, Any]) -> None:
+    from bise.errors import BadInput
+
+    own, texts = source.get("own") or {}, [source.get("model"), source.get("data"), source.get("weights") or ""]
+    known = isinstance(own, dict) and all(
+        name in OWN and isinstance(value, int if name == "length" else str) for name, value in own.items()
+    )
+    if not known or not all(isinstance(text, str) and "\0" not in text for text in texts):
+        raise BadInput(f"{run}/config.json says of model and data what bise doesn't write; take back what was edited")
+    for what in ("model", "data"):
+        arguments = source.get(f"{what}_arguments") or {}
+        if not isinstance(arguments, dict) or (arguments and source[what] not in OURS):
+            raise BadInput(f"{run}/config.json gives {source[what]!r} arguments, which only functions of bise take")
+
+
 def source_of(run: Path) -> tuple[Any, Any]:
     """The model and the data of a run, by what its configuration says of them."""
+    splits = data_of(run)
+    return model_of_run(run), splits
+
+
+def model_of_run(run: Path) -> Any:
+    """The model of a run, with its weights."""
     source = described_by(run)
     weights = Path(source["weights"]) if source.get("weights") else None
+    return model_of(source["model"], weights, source.get("model_arguments"))
+
+
+def data_of(run: Path) -> Any:
+    """The data of a run, as a function from a split's name."""
+    source = described_by(run)
     splits = splits_of(source["data"], source.get("own") or {})
-    model = model_of(source["model"], weights, source.get("model_arguments"))
-    return model, partial(splits, **source.get("data_arguments", {}))
+    return partial(splits, **source.get("data_arguments") or {})
 
 
 def given(
@@ -254,10 +292,15 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     from bise.errors import BadInput
     from bise.models.weights import read_state
 
+    make = function(name, "--model")
     try:
-        model = function(name, "--model")(**(arguments or {}))
+        model = make(**(arguments or {}))
+    except BadInput:
+        raise
     except TypeError as error:
         raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
+    except Exception as error:  # the user's function may raise anything
+        raise BadInput(f"--model {name} raised {type(error).__name__}: {error}; it should return a model") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
     if weights is not None:
