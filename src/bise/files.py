@@ -20,10 +20,7 @@ SCHEMA = 1
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{path.parent} can't be a folder ({error.strerror}); choose another place") from error
+    make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
@@ -33,6 +30,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder} can't be a folder ({error.strerror}); choose another place") from error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

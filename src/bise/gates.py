@@ -74,6 +74,12 @@ class Gate(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
         value = self.mask if self.live is None else self.live
+        site = self.site
+        if not -h.dim() <= site.dim < h.dim() or h.shape[site.dim] != site.units * site.spread:
+            raise BadInput(
+                f"{site.name}: {site.units} units are said to lie in dimension {site.dim}, and a tensor of shape"
+                f" {tuple(h.shape)} came; place the gates on an example of this model"
+            )
         pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
         if pictures and h.dtype != torch.float64 and h.is_contiguous(memory_format=torch.channels_last):
             return _ScaledChannels.apply(h, value.float(), self.constants.float())  # type: ignore[no-untyped-call]
