@@ -321,7 +321,7 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     tensors = read_tensors(folder / "subnetwork.safetensors")
     try:
         sites, bottleneck, weights = (
-            tuple(Site(**s) for s in content["sites"]),
+            tuple(_site(**s) for s in content["sites"]),
             content["bottleneck"],
             content["weights"],
         )
@@ -347,6 +347,12 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     sub.last_tensors = {name.removeprefix("last."): t for name, t in tensors.items() if name.startswith("last.")}
     sub.record = content.get("record", {})
     return sub
+
+
+def _site(name: str, units: int, dim: int, spread: int = 1) -> Site:
+    if not isinstance(name, str) or not all(type(value) is int for value in (units, dim, spread)):
+        raise TypeError("a site's name and numbers")
+    return Site(name=name, units=units, dim=dim, spread=spread)
 
 
 def subnetwork(
