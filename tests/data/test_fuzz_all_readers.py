@@ -1,4 +1,4 @@
-"""Thousands of damaged files over every reader, in a process of its own with little memory and a clock for each file."""
+"""Thousands of damaged files over every reader, in a process of its own with little memory and a clock for each."""
 
 from __future__ import annotations
 
