@@ -71,12 +71,9 @@ def findings(tree, where):
             option, value = NEEDED[name]
             if said.get(option) is not value:
                 yield f"{where}:{node.lineno} {name} without {option}={value}"
-        elif (
-            last in FORBIDDEN
-            or name == "compile"
-            or "trust_remote_code" in said
-            or ((last in LOADERS or name in ("torch.export.load", "torch.jit.load")) and (where, name) not in ALLOWED)
-        ):
+        loads = last in LOADERS or name in ("torch.export.load", "torch.jit.load")
+        banned = last in FORBIDDEN or name == "compile" or "trust_remote_code" in said
+        if name not in NEEDED and (banned or (loads and (where, name) not in ALLOWED)):
             yield f"{where}:{node.lineno} calls {name}"
 
 
