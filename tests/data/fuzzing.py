@@ -449,7 +449,11 @@ def main(count, base, *names):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = {name: fuzz(name, int(count), Path(base)) for name in names or READERS}
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(json.dumps({"readers": found, "files": sum(done[0] for done in found.values()), "grown_mib": grown / 1024}))
+    print(
+        json.dumps(
+            {"readers": found, "files": sum(done[0] for done in found.values()), "grown_mib": round(grown / 1024)}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -251,17 +251,27 @@ def _loaded(folder: Path) -> tuple[Any, Tensor | None]:
     except BadInput:
         raise
     except Exception as error:  # a broken folder makes datasets and pyarrow raise many things
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})") from error
+        raise _unreadable(folder, error) from error
     sizes = torch.tensor([len(part) for part in loaded.values()])
     return whole, numbers.repeat_interleave(sizes)
 
 
 def _column(whole: Any, name: str, folder: Path) -> Strings:
     out = Strings()
-    for batch in whole.select_columns([name]).with_format("arrow").iter(1 << 14):
-        out.extend(texts(batch.column(name).to_pylist(), f"{folder}, column {name!r}"))
+    try:
+        for batch in whole.select_columns([name]).with_format("arrow").iter(1 << 14):
+            batch.validate(full=True)  # Arrow files are mapped as they are; lengths in them may lead anywhere
+            out.extend(texts(batch.column(name).to_pylist(), f"{folder}, column {name!r}"))
+    except BadInput:
+        raise
+    except Exception as error:
+        raise _unreadable(folder, error) from error
     return out
+
+
+def _unreadable(folder: Path, error: Exception) -> BadInput:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
 
 
 def _labels(whole: Any, name: str, folder: Path) -> Numbered:
