@@ -318,6 +318,8 @@ BAD = [
     (f"extract {OWN} --seed 99999999999999999999 --out {{out}}", "seed=99999999999999999999"),
     (f"extract {OWN} --bottleneck zz --out {{out}}", "bottleneck='zz'"),
     (f"extract {OWN} --sites zz* --out {{out}}", "matches no"),
+    (f"extract {OWN} --sites zz* --out {{out}}/below/it", "matches no"),
+    (f"extract {OWN} --sites zz* --out {{w}}/nothing", "matches no"),
     (f"extract {OWN} --device gpu --out {{out}}", "--device 'gpu' is unknown"),
     (f"extract {OWN} --device cuda:7 --out {{out}}", "finds no GPU"),
     (f"extract {OWN} --out {{w}}/mine", "is no run of bise"),
@@ -456,7 +458,7 @@ BAD = [
 
 
 def snapshot(base):
-    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in base.rglob("*")}
+    return {path: path.is_file() and (path.stat().st_size, path.stat().st_mtime_ns) for path in base.rglob("*")}
 
 
 @pytest.mark.parametrize(("line", "expected"), BAD, ids=[line for line, _ in BAD])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -17,7 +18,7 @@ BEGUN = ("config.json", "metrics.jsonl")
 
 
 def leaves_nothing(job: Callable[P, R]) -> Callable[P, R]:
-    """Let a job with an argument `out`, a folder, take it back where it was new and its input is refused at once.
+    """Let a job with an argument `out`, a folder that is new or empty, leave it so where its input is refused at once.
 
     Once epochs are logged, the folder stays: it says how far the job came.
     """
@@ -26,27 +27,24 @@ def leaves_nothing(job: Callable[P, R]) -> Callable[P, R]:
     def careful(*arguments: P.args, **named: P.kwargs) -> R:
         out = Path(str(inspect.signature(job).bind(*arguments, **named).arguments["out"]))
         new = [folder for folder in (out, *out.parents) if not folder.exists()]
+        fresh = bool(new) or (out.is_dir() and not any(out.iterdir()))
         try:
             return job(*arguments, **named)
         except BadInput:
-            if new and out.is_dir() and not _logged(out):
+            if fresh and _only_begun(out):
                 for name in BEGUN:
                     (out / name).unlink(missing_ok=True)
-                _remove_empty(new)
+                with suppress(OSError):  # somebody else may have put something there
+                    for folder in new:
+                        folder.rmdir()
             raise
 
     return careful
 
 
-def _logged(folder: Path) -> bool:
+def _only_begun(folder: Path) -> bool:
+    """Whether a folder holds no more than what a job starts with, nothing logged yet."""
+    if not folder.is_dir() or any(path.name not in BEGUN for path in folder.iterdir()):
+        return False
     log = folder / "metrics.jsonl"
-    return log.is_file() and log.stat().st_size > 0
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders, the innermost first, as far as they are empty."""
-    for folder in folders:
-        if folder.is_dir():
-            if any(folder.iterdir()):
-                return
-            folder.rmdir()
+    return not log.is_file() or log.stat().st_size == 0

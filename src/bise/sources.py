@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial, wraps
-from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,46 +82,22 @@ def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) 
     return source
 
 
-OURS = ("bise.demo:digit_net", "bise.demo:splits", "bise.recipes:architecture", "bise.recipes:splits")
-"""The functions that a run's configuration may call with arguments; any other is called as --model and --data are."""
-
-
 def described_by(run: Path) -> dict[str, Any]:
-    """What a run's configuration says of its model and data, with the whole path of its weights.
-
-    A run folder may come from a stranger: it must not choose what a function is called with, nor bring its code.
-    """
+    """What a run's configuration says of its model and data, with the whole path of its weights."""
     from bise.errors import BadInput
     from bise.files import read_json
+    from bise.trust import check_source
 
     source = read_json(run / "config.json").get("source")
     if not isinstance(source, dict):
         raise BadInput(
             f"{run} doesn't say which model and data it was made from; name a run of bise train, extract or demo"
         )
-    _check_source(run, source)
-    code = next((path for path in sorted(run.rglob("*")) if path.name.endswith(tuple(all_suffixes()))), None)
-    if code is not None:
-        raise BadInput(f"{code} is code, and a run folder holds none; move it away if it is yours")
+    check_source(run, source, options=OWN)
     weights = source.get("weights")
     if weights and (run / weights).is_file():
         source = source | {"weights": str((run / weights).resolve())}
     return source
-
-
-def _check_source(run: Path, source: dict[str, Any]) -> None:
-    from bise.errors import BadInput
-
-    own, texts = source.get("own") or {}, [source.get("model"), source.get("data"), source.get("weights") or ""]
-    known = isinstance(own, dict) and all(
-        name in OWN and isinstance(value, int if name == "length" else str) for name, value in own.items()
-    )
-    if not known or not all(isinstance(text, str) and "\0" not in text for text in texts):
-        raise BadInput(f"{run}/config.json says of model and data what bise doesn't write; take back what was edited")
-    for what in ("model", "data"):
-        arguments = source.get(f"{what}_arguments") or {}
-        if not isinstance(arguments, dict) or (arguments and source[what] not in OURS):
-            raise BadInput(f"{run}/config.json gives {source[what]!r} arguments, which only functions of bise take")
 
 
 def source_of(run: Path) -> tuple[Any, Any]:

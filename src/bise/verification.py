@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
-from bise.files import SCHEMA, read_json, read_tensors
+from bise.files import SCHEMA
 from bise.gates import load, threshold
+from bise.run_files import Missing, RunFiles, read_run
 from bise.shrink.verify import TOLERANCE, NotExact
 from bise.twin import digest_of, fingerprint, named_tensors
 
@@ -49,58 +48,12 @@ class Verification:
 
 
 class _Broken(Exception):
-    pass
-
-
-class _Unchecked(Exception):
-    pass
-
-
-@dataclass(kw_only=True)
-class _Saved:
-    """A subnetwork as its folder has it."""
-
-    content: dict[str, Any]
-    tensors: dict[str, Tensor]
-    sha256: str
-
-    @property
-    def units(self) -> dict[str, int]:
-        return {site["name"]: site["units"] for site in self.content["sites"]}
-
-    @property
-    def open(self) -> int:
-        return sum(int(self.tensors[f"masks.{name}"].sum()) for name in self.units)
-
-
-@dataclass(kw_only=True)
-class _Files:
-    """What could be read of a run, and what was wrong with the rest."""
-
-    folder: Path
-    config: dict[str, Any] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    saved: dict[str, _Saved] = field(default_factory=dict)
-    troubles: list[str] = field(default_factory=list)
-    count: int = 0
-
-    @property
-    def weights(self) -> dict[str, Any]:
-        return self.need(self.summary, "summary.json")["weights"]
-
-    def need(self, content: Any, name: str) -> Any:
-        if not content:
-            raise _Unchecked(f"{name} can't be read")
-        return content
-
-    def subnetworks(self) -> dict[str, _Saved]:
-        return self.need(self.saved, "the subnetwork's folder")
+    """A promise that doesn't hold, and why."""
 
 
 def verify(folder: str | Path, source: Source) -> Verification:
     """Check a run folder of demo, train, extract or finetune; `source` is asked for its model and data once."""
-    run = _read(Path(folder))
+    run = read_run(Path(folder))
     model, splits, why = _had(source)
     found = [
         _checked("files", _files, run),
@@ -126,7 +79,7 @@ def _checked(name: str, check: Callable[..., str], *arguments: Any) -> Promise:
         return Promise(name, "holds", check(*arguments))
     except _Broken as error:
         return Promise(name, "broken", str(error))
-    except _Unchecked as error:
+    except Missing as error:
         return Promise(name, "unchecked", str(error))
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError) as error:
         what = " ".join(str(error).split())
@@ -143,82 +96,13 @@ def _had(source: Source) -> tuple[nn.Module | None, Callable[[str], Any] | None,
     return model.cpu().eval(), splits, ""
 
 
-# reading
-
-
-def _read(folder: Path) -> _Files:
-    if not (folder / "config.json").is_file():
-        raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
-    run = _Files(folder=folder)
-    run.config = _json(run, "config.json")
-    run.summary = _json(run, "summary.json")
-    run.rows = list(_rows(run))
-    for name in ("thresholds.json", "samples.json"):
-        if (folder / name).exists():
-            _json(run, name)
-    for name in _expected(run):
-        content = _json(run, f"{name}/subnetwork.json")
-        path = folder / name / "subnetwork.safetensors"
-        try:
-            tensors = read_tensors(path)
-            run.count += 1
-        except BadInput as error:
-            run.troubles.append(str(error))
-            continue
-        if content:
-            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-            run.saved[name] = _Saved(content=content, tensors=tensors, sha256=sha256)
-    return run
-
-
-def _expected(run: _Files) -> list[str]:
-    """The subnetworks that a run says it has, and those that are there."""
-    names = ["subnetwork"] if "extract" in run.config else []
-    names += ["finetuned"] if "finetune" in run.config or "finetune" in run.summary else []
-    names += ["dense_finetuned"] if "finetune" in run.summary else []
-    there = [name for name in ("subnetwork", "finetuned", "dense_finetuned") if (run.folder / name).is_dir()]
-    return list(dict.fromkeys([*names, *there]))
-
-
-def _json(run: _Files, name: str) -> dict[str, Any]:
-    try:
-        content = read_json(run.folder / name)
-    except BadInput as error:
-        run.troubles.append(str(error))
-        return {}
-    run.count += 1
-    return content
-
-
-def _rows(run: _Files) -> Iterator[dict[str, Any]]:
-    path = run.folder / "metrics.jsonl"
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        run.count += 1
-    except (OSError, ValueError) as error:
-        run.troubles.append(f"{path} can't be read ({error})")
-        return
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            if not isinstance(row["job"], str) or not isinstance(row["epoch"], int) or not 1 <= row["schema"] <= SCHEMA:
-                raise ValueError("no job, epoch and schema")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            run.troubles.append(f"{path}, line {number} is no row of a log ({error})")
-        else:
-            yield row
-
-
-# the promises
-
-
-def _files(run: _Files) -> str:
+def _files(run: RunFiles) -> str:
     if run.troubles:
         raise _Broken("; ".join(run.troubles))
     return f"{run.count} files are there and can be read, schema {SCHEMA}"
 
 
-def _configuration(run: _Files) -> str:
+def _configuration(run: RunFiles) -> str:
     """config.json says what the jobs were in fact given."""
     config = run.need(run.config, "config.json")
     if config.get("job") == "train":
@@ -236,7 +120,7 @@ def _configuration(run: _Files) -> str:
     return "config.json says what each job was given"
 
 
-def _log(run: _Files) -> str:
+def _log(run: RunFiles) -> str:
     """The summary's selection and the masks' sizes are those of the log."""
     summary = run.need(run.summary, "summary.json")
     rows = {job: _last_pass(run.rows, job) for job in {row["job"] for row in run.rows}}
@@ -250,7 +134,7 @@ def _log(run: _Files) -> str:
     if sorted(log) != list(range(1, len(log) + 1)):
         raise _Broken("epochs are missing in metrics.jsonl")
     if "subnetwork" not in run.saved:
-        raise _Unchecked("the subnetwork can't be read")
+        raise Missing("the subnetwork can't be read")
     saved = run.saved["subnetwork"]
     _same("the selection", selection, saved.content["record"]["selection"])
     if selection["kind"] == "best":
@@ -276,16 +160,16 @@ def _last_pass(rows: list[dict[str, Any]], job: str) -> dict[int, dict[str, Any]
     return found
 
 
-def _hashes(run: _Files) -> str:
+def _hashes(run: RunFiles) -> str:
     for name, saved in run.subnetworks().items():
         if "sha256" not in saved.content:
-            raise _Unchecked(f"{name} was written before hashes were")
+            raise Missing(f"{name} was written before hashes were")
         if saved.content["sha256"] != saved.sha256:
             raise _Broken(f"{name}/subnetwork.safetensors is not the file that was written")
     return "each safetensors file has the hash that was noted beside it"
 
 
-def _units(run: _Files) -> str:
+def _units(run: RunFiles) -> str:
     for name, saved in run.subnetworks().items():
         for site, units in saved.units.items():
             for kind in ("scores", "masks"):
@@ -300,14 +184,14 @@ def _units(run: _Files) -> str:
     return ", ".join(f"{name}: {text} open" for name, text in total.items())
 
 
-def _masks(run: _Files) -> str:
+def _masks(run: RunFiles) -> str:
     """Every mask is m ≥ 0, or σ(m) ≥ ζ where another ζ was noted; finetuning left it as it was."""
     cut = next(iter(run.subnetworks().values())).content["record"].get("zeta", 0.5)
     for name, saved in run.saved.items():
         for site in saved.units:
             scores, mask = saved.tensors[f"scores.{site}"].double(), saved.tensors[f"masks.{site}"]
             if scores.shape != mask.shape:
-                raise _Unchecked(f"{name}, {site}: there is not one score for each gate")
+                raise Missing(f"{name}, {site}: there is not one score for each gate")
             if not scores.isfinite().all():
                 raise _Broken(f"{name}, {site}: a score is not finite")
             wrong = int((mask != (scores >= threshold(cut))).sum())
@@ -319,7 +203,7 @@ def _masks(run: _Files) -> str:
     return "each gate is open where its score is at least 0" + (f", cut at ζ = {cut:g}" if cut != 0.5 else "")
 
 
-def _unchanged(run: _Files) -> str:
+def _unchanged(run: RunFiles) -> str:
     """The model's weights had one hash before extraction and after."""
     before, after = run.weights["before"], run.weights["after"]
     if not re.fullmatch("[0-9a-f]{64}", str(before)):
@@ -335,11 +219,11 @@ def _unchanged(run: _Files) -> str:
     return f"SHA-256 {before[:12]}… before and after"
 
 
-def _weights(run: _Files, model: nn.Module | None, why: str) -> str:
+def _weights(run: RunFiles, model: nn.Module | None, why: str) -> str:
     """The model that can be had today has the weights of then, and so has each subnetwork."""
     expected = run.weights.get("before") or run.weights["sha256"]
     if model is None:
-        raise _Unchecked(f"the model can't be had: {why}")
+        raise Missing(f"the model can't be had: {why}")
     found = fingerprint(model)
     if found != expected:
         raise _Broken(f"the model's weights are SHA-256 {found[:12]}…, and were {str(expected)[:12]}…")
@@ -350,19 +234,19 @@ def _weights(run: _Files, model: nn.Module | None, why: str) -> str:
     return f"SHA-256 {found[:12]}… of the model's weights, as then"
 
 
-def _shrunk(run: _Files, model: nn.Module | None, splits: Callable[[str], Any] | None, why: str) -> str:
+def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any] | None, why: str) -> str:
     """Shrunk again, each subnetwork computes what the masked one does."""
     noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "finetuned")}
     for name, figures in noted.items():
         if not (figures.get("difference_float64") or 0) <= TOLERANCE:
             raise _Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")
     if model is None or splits is None:
-        raise _Unchecked(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")
+        raise Missing(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")
     try:
         data = splits("test")
         example = Inputs(splits("train") if data is None else data, torch.device("cpu")).example(8)
     except Exception as error:  # a user's function may raise anything
-        raise _Unchecked(f"the data can't be had: {' '.join(str(error).split())}") from error
+        raise Missing(f"the data can't be had: {' '.join(str(error).split())}") from error
     worst = 0.0
     for name in (name for name in noted if name in run.saved):
         try:
@@ -370,7 +254,7 @@ def _shrunk(run: _Files, model: nn.Module | None, splits: Callable[[str], Any] |
         except NotExact as error:
             raise _Broken(f"{name}: {error}") from error
         except BadInput as error:
-            raise _Unchecked(f"{name}: {error}") from error
+            raise Missing(f"{name}: {error}") from error
         report: Any = small.shrink_report
         worst = max(worst, *report.differences.values())
         if noted[name]:
