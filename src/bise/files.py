@@ -49,16 +49,23 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of ours, refused where it is missing, broken or of a newer schema."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(_bytes(path).decode())
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} can't be read ({error}); name a folder that bise wrote") from error
     if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
         raise BadInput(f"{path} carries no schema version; it was not written by bise")
     if content["schema"] > SCHEMA:
         raise BadInput(f"{path} has schema {content['schema']}, newer than {SCHEMA}; upgrade bise to read it")
     return content
+
+
+def _bytes(path: Path) -> bytes:
+    """The content of a plain file; a pipe would wait for ever, and a device never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is no plain file")
+    return path.read_bytes()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
@@ -76,7 +83,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load
 
     try:
-        return load(path.read_bytes())
+        return load(_bytes(path))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, SafetensorError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         return read_tensors(path)
     try:
         _check_archive(path)
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+        # of a file, Python makes room for as many bytes as an old stream of pickles claims; not so of bytes
+        source = path if zipfile.is_zipfile(path) else io.BytesIO(path.read_bytes())
+        state: Any = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the reader raise anything
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
