@@ -139,10 +139,10 @@ def _log(run: RunFiles) -> str:
     saved = run.saved["subnetwork"]
     _same("the selection", selection, saved.content["record"]["selection"])
     if selection["kind"] == "best":
-        value = log[epoch]["val"][run.config["extract"]["selection"]]
-        _same(f"the value of epoch {epoch}", selection["value"], value)
-        best = max(row["val"][run.config["extract"]["selection"]] for row in log.values() if "val" in row)
-        _same("the best value", value, best)
+        by = run.config["extract"]["selection"]
+        _same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
+        values = [row["val"][by] for row in log.values() if "val" in row]
+        _same("the best value", selection["value"], max((v for v in values if v is not None), default=None))
     if epoch and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
         _same(f"open units of epoch {epoch}", log[epoch]["open"], saved.open)
     for name, job in (("finetuned", "finetune" if "finetune" in rows else "finetuned"), ("dense_finetuned",) * 2):
