@@ -20,7 +20,7 @@ from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
-from bise.deployment import deploy
+from bise.deployment import deploy, sizes
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
 from bise.extraction import extract
@@ -95,6 +95,7 @@ def extract_job(
     if test is not None:
         after = audit(sub, test, aligned=cells, workers=workers, progress=progress)
         summary["subnetwork"] = after.as_dict() | _units(sub)
+    summary["subnetwork"] = summary.get("subnetwork", {}) | sizes(sub, train, progress)
     summary |= {
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],

@@ -78,6 +78,7 @@ def train_job(
             "recipe": asdict(chosen),
             "seed": seed,
             "start": provenance,
+            "weights": weights,
             "device": str(where),
             "limit": limit,
         },

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.cli_guard import JsonOption, guard
+
 SIGNS = {"holds": "✓ holds", "broken": "✗ broken", "unchecked": "○ unchecked"}
 
 
@@ -22,12 +24,10 @@ def verify(
         ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or a state dict in .pt.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of a table.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check that a run keeps its promises; exit code 1 where one is broken."""
-    from bise.cli import _guard
-
-    with _guard():
+    with guard():
         from rich.console import Console
         from rich.table import Table
 

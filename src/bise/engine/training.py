@@ -21,6 +21,7 @@ from bise.engine.checkpoints import (
     restore_global_random_state,
     restore_optimizer,
 )
+from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps
@@ -84,7 +85,8 @@ def fit(
     history: list[dict[str, Any]] = []
     best: tuple[float, dict[str, Tensor]] | None = None
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):  # dropout draws from the global generators, which stay the caller's
+    # dropout draws from the global generators, which stay the caller's
+    with torch.random.fork_rng(devices=cuda), large_kernels(sub.network):
         torch.manual_seed(config.seed)
         if checkpoint is not None and (found := checkpoint.load()) is not None:
             tensors, state = found

@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -24,6 +25,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
         # of a file, Python makes room for as many bytes as an old stream of pickles claims; not so of bytes
         source = path if zipfile.is_zipfile(path) else io.BytesIO(path.read_bytes())
         state: Any = torch.load(source, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise BadInput(
+            f"weights {path} can't be read: it holds more than tensors, and could run code; save model.state_dict()"
+            " instead of the model, or a .safetensors file"
+        ) from error
     except Exception as error:  # a damaged file makes the reader raise anything
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
