@@ -218,6 +218,7 @@ def train_run(folder):
 
 
 @pytest.mark.data
+@pytest.mark.long
 def test_a_run_of_train(tmp_path):
     folder = train_run(tmp_path / "train")
     names = ["files", "configuration", "log", "weights"]
