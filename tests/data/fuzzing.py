@@ -314,6 +314,21 @@ def datasets_folder(folder):
 
 
 @reader
+def datasets_of_pictures(folder):
+    import datasets
+
+    columns = {"y": [i % 2 for i in range(6)], "image": [{"bytes": picture("PNG"), "path": None}] * 6}
+    kinds = datasets.Features({"y": datasets.Value("int64"), "image": datasets.Image()})
+    datasets.Dataset.from_dict(columns, features=kinds).save_to_disk(folder / "d")
+
+    def read():
+        data = read_hugging_face(folder / "d", target="y", image="image", size=4).split("train")
+        return [data[i] for i in range(len(data))]
+
+    return read
+
+
+@reader
 def bert_folder(folder):
     small = {
         "vocab_size": 9,

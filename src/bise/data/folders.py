@@ -123,7 +123,7 @@ def read_hugging_face(
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
-        cells = _Cells(_undecoded(whole, image, folder), image)
+        cells = _Cells(_undecoded(whole, image, folder), folder)
         inputs = EncodedOf(cells, size, channels, str(folder), Path())
     elif not labels_only and text is not None:
         inputs = SentencesOf(_column(whole, text, folder), tokenizer, length)
@@ -288,13 +288,20 @@ def _undecoded(whole: Any, name: str, folder: Path) -> Any:
 
     if not isinstance(whole.features[name], datasets.Image):
         raise BadInput(f"{folder}, column {name!r} is {whole.features[name]}, not of the type Image")
-    return whole.select_columns([name]).cast_column(name, datasets.Image(decode=False))
+    return whole.select_columns([name]).cast_column(name, datasets.Image(decode=False)).with_format("arrow")
 
 
 @dataclass(frozen=True)
 class _Cells:
+    """The cells of a column, each validated as it is asked for."""
+
     whole: Any
-    column: str
+    folder: Path
 
     def __getitem__(self, row: int) -> Any:
-        return self.whole[row][self.column]
+        try:
+            cell = self.whole[row].column(0)
+            cell.validate(full=True)
+            return cell[0].as_py()
+        except Exception as error:  # what the file holds is Arrow's to judge
+            raise _unreadable(self.folder, error) from error
