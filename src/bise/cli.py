@@ -14,8 +14,11 @@ from bise.cli_guard import VERBOSE, JsonOption
 from bise.cli_guard import guard as _guard
 from bise.sources import own_data
 from bise.studies.command import reproduce
+from bise.usage import OneSentence
+from bise.verify_command import verify
 
 app = typer.Typer(
+    cls=OneSentence,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -33,7 +36,7 @@ DataOption = Annotated[
         "--data",
         help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, or "
         'package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
-        "or None where there is no such split.",
+        "or None where there is no such split; a function is imported and run.",
     ),
 ]
 FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
@@ -323,6 +326,9 @@ def report(
         path = write_report(run, out)
         size = path.stat().st_size
         print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
+
+
+app.command(epilog="Example: bise verify runs/a")(verify)
 
 
 def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], as_json: bool) -> None:

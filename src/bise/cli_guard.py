@@ -36,7 +36,7 @@ def guard() -> Iterator[None]:
             yield
             sys.stdout.flush()  # here, where a closed pipe is met with grace
     except BadInput as error:
-        print(f"bise: {error}", file=sys.stderr)
+        print(f"bise: {' '.join(str(error).splitlines())}", file=sys.stderr)
         raise typer.Exit(2) from error
     except BrokenPipeError as error:  # as in bise audit … | head: who reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,6 +23,7 @@ from bise.extraction import extract
 from bise.files import write_tensors
 from bise.finetuning import finetune, owning
 from bise.gates import Subnetwork
+from bise.refusal import leaves_nothing
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
 from bise.runs import Run
@@ -46,6 +47,7 @@ def splits(split: str, *, seed: int, rho: float) -> Any:
     return coloured_digits(rho=rho, seed=seed)[split]
 
 
+@leaves_nothing
 def demo(
     out: str | Path,
     *,

@@ -18,6 +18,7 @@ from torch.export import Dim, ExportedProgram
 from bise.data.coders import write_tokenizer
 from bise.data.tokens import sentences_of
 from bise.errors import BadInput
+from bise.files import make_folder
 from bise.models.outputs import call, device_of, logits_tensor, to_device
 from bise.shrink import dtype_of, settle
 from bise.shrink.capture import has_free_length, is_tokens, quiet_export
@@ -65,7 +66,7 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     cases = [inputs, tuple(torch.cat([t, t[:1]]) for t in inputs)]
     if has_free_length(program.graph):
         cases.append(tuple(t[:, :-1] if is_tokens(t) else t for t in inputs))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         run = writers[path.suffix](beside, program, keys or ("x",))

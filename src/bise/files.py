@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -19,10 +20,7 @@ SCHEMA = 1
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{path.parent} can't be a folder ({error.strerror}); choose another place") from error
+    make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
@@ -34,6 +32,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{folder} can't be a folder ({error.strerror}); choose another place") from error
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """`content` with the schema version, indented; NaN and infinity become null, which every reader knows."""
     text = json.dumps({"schema": SCHEMA, **finite(content)}, indent=2, ensure_ascii=False, allow_nan=False)
@@ -43,10 +49,10 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of ours, refused where it is missing, broken or of a newer schema."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(_bytes(path).decode())
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} can't be read ({error}); name a folder that bise wrote") from error
     if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
         raise BadInput(f"{path} carries no schema version; it was not written by bise")
@@ -55,11 +61,21 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def _bytes(path: Path) -> bytes:
+    """The content of a plain file; a pipe would wait for ever, and a device never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is no plain file")
+    return path.read_bytes()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a safetensors file; gives its SHA-256."""
     from safetensors.torch import save
 
     # safetensors refuses tensors that share storage; what is written is small, so each gets its own
-    write_bytes(path, save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}))
+    content = save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -67,7 +83,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load
 
     try:
-        return load(path.read_bytes())
+        return load(_bytes(path))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, SafetensorError) as error:

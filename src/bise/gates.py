@@ -74,6 +74,12 @@ class Gate(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
         value = self.mask if self.live is None else self.live
+        site = self.site
+        if not -h.dim() <= site.dim < h.dim() or h.shape[site.dim] != site.units * site.spread:
+            raise BadInput(
+                f"{site.name}: {site.units} units are said to lie in dimension {site.dim}, and a tensor of shape"
+                f" {tuple(h.shape)} came; place the gates on an example of this model"
+            )
         pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
         if pictures and h.dtype != torch.float64 and h.is_contiguous(memory_format=torch.channels_last):
             return _ScaledChannels.apply(h, value.float(), self.constants.float())  # type: ignore[no-untyped-call]
@@ -214,7 +220,9 @@ class Subnetwork(nn.Module):
 
     def at(self, zeta: float) -> Subnetwork:
         """The subnetwork that keeps units with σ(m) ≥ ζ (at τ = 1): 0 keeps all, 0.5 is the learned mask, 1 none."""
-        return self.with_scores(self.scores, zeta)
+        cut = self.with_scores(self.scores, zeta)
+        cut.record = self.record | {"zeta": zeta}
+        return cut
 
     @property
     def last(self) -> Subnetwork:
@@ -292,10 +300,11 @@ class Subnetwork(nn.Module):
         tensors |= {f"last.{name}": t for name, t in self.last_tensors.items()}
         everything = named_tensors(self.network)
         tensors |= {f"own.{name}": everything[name] for name in sorted(self.owned)}
-        write_tensors(folder / "subnetwork.safetensors", tensors)
+        sha256 = write_tensors(folder / "subnetwork.safetensors", tensors)
         write_json(
             folder / "subnetwork.json",
             {
+                "sha256": sha256,
                 "sites": [asdict(site) for site in self.sites],
                 "bottleneck": self.bottleneck,
                 "owned": sorted(self.owned),
@@ -312,7 +321,7 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     tensors = read_tensors(folder / "subnetwork.safetensors")
     try:
         sites, bottleneck, weights = (
-            tuple(Site(**s) for s in content["sites"]),
+            tuple(_site(**s) for s in content["sites"]),
             content["bottleneck"],
             content["weights"],
         )
@@ -338,6 +347,12 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
     sub.last_tensors = {name.removeprefix("last."): t for name, t in tensors.items() if name.startswith("last.")}
     sub.record = content.get("record", {})
     return sub
+
+
+def _site(name: str, units: int, dim: int, spread: int = 1) -> Site:
+    if not isinstance(name, str) or not all(type(value) is int for value in (units, dim, spread)):
+        raise TypeError("a site's name and numbers")
+    return Site(name=name, units=units, dim=dim, spread=spread)
 
 
 def subnetwork(

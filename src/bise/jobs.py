@@ -28,6 +28,7 @@ from bise.files import read_json, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
+from bise.refusal import leaves_nothing
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
 from bise.runs import Run, append_log
@@ -39,6 +40,7 @@ SHEET_SIZE = "96"
 """Pixels a side that pictures of any size have on a contact sheet."""
 
 
+@leaves_nothing
 def extract_job(
     model: nn.Module,
     splits: Splits,

@@ -86,12 +86,14 @@ def described_by(run: Path) -> dict[str, Any]:
     """What a run's configuration says of its model and data, with the whole path of its weights."""
     from bise.errors import BadInput
     from bise.files import read_json
+    from bise.trust import check_source
 
     source = read_json(run / "config.json").get("source")
     if not isinstance(source, dict):
         raise BadInput(
             f"{run} doesn't say which model and data it was made from; name a run of bise train, extract or demo"
         )
+    check_source(run, source, options=OWN)
     weights = source.get("weights")
     if weights and (run / weights).is_file():
         source = source | {"weights": str((run / weights).resolve())}
@@ -100,11 +102,22 @@ def described_by(run: Path) -> dict[str, Any]:
 
 def source_of(run: Path) -> tuple[Any, Any]:
     """The model and the data of a run, by what its configuration says of them."""
+    splits = data_of(run)
+    return model_of_run(run), splits
+
+
+def model_of_run(run: Path) -> Any:
+    """The model of a run, with its weights."""
     source = described_by(run)
     weights = Path(source["weights"]) if source.get("weights") else None
+    return model_of(source["model"], weights, source.get("model_arguments"))
+
+
+def data_of(run: Path) -> Any:
+    """The data of a run, as a function from a split's name."""
+    source = described_by(run)
     splits = splits_of(source["data"], source.get("own") or {})
-    model = model_of(source["model"], weights, source.get("model_arguments"))
-    return model, partial(splits, **source.get("data_arguments", {}))
+    return partial(splits, **source.get("data_arguments") or {})
 
 
 def given(
@@ -257,10 +270,15 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     from bise.errors import BadInput
     from bise.models.weights import read_state
 
+    make = function(name, "--model")
     try:
-        model = function(name, "--model")(**(arguments or {}))
+        model = make(**(arguments or {}))
+    except BadInput:
+        raise
     except TypeError as error:
         raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
+    except Exception as error:  # the user's function may raise anything
+        raise BadInput(f"--model {name} raised {type(error).__name__}: {error}; it should return a model") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
     if weights is not None:

@@ -17,6 +17,7 @@ from bise.errors import BadInput
 from bise.files import write_tensors
 from bise.finetuning import owning
 from bise.recipes import Recipe, recipe, splits, start
+from bise.refusal import leaves_nothing
 from bise.report import add_report
 from bise.report.evidence import facts_of
 from bise.runs import Run
@@ -24,6 +25,7 @@ from bise.sources import device_named
 from bise.twin import fingerprint
 
 
+@leaves_nothing
 def train_job(
     chosen: Recipe,
     out: Path,

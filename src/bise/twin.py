@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -73,8 +73,13 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def fingerprint(model: nn.Module) -> str:
     """SHA-256 over the name, type, shape and bytes of every parameter and buffer."""
+    return digest_of(named_tensors(model))
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the name, type, shape and bytes of every tensor."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(named_tensors(model).items()):
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
         flat = tensor.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")

@@ -163,6 +163,8 @@ def _tied(y: Tensor, b: Tensor, rho: float, generator: torch.Generator) -> Tenso
     kept = []
     for target in (0, 1):
         own = drawn[y[drawn] == target]
+        if not len(own):
+            raise BadInput(f"no training sentence is left with y = {target}; fetch the file again")
         aligned, conflicting = own[b[own] == target], own[b[own] != target]
         if rho >= len(aligned) / len(own):
             conflicting = conflicting[: round(len(aligned) * (1 - rho) / rho)]

@@ -99,7 +99,7 @@ def read_attributes(path: Path, wanted: Sequence[str]) -> dict[str, tuple[int, .
     else:
         count = lines[0].strip()
         header, rows, first = lines[1].split() if len(lines) > 1 else [], [line.split() for line in lines[2:]], 3
-        if not count.isascii() or not count.isdigit() or int(count) != len(rows):
+        if count.lstrip("0") != str(len(rows)):
             raise BadInput(
                 f"{path} says {count[:20]!r} pictures and lists {len(rows)}; it was cut short, fetch it again"
             )

@@ -127,7 +127,7 @@ def _loaded(given: Any) -> Any:
             if not Path(given).is_file():
                 raise BadInput(f"tokenizer={str(given)!r} does not exist; name a vocab.txt, a folder or a model")
             return library.BertTokenizer(str(given))
-        return library.AutoTokenizer.from_pretrained(str(given))
+        return library.AutoTokenizer.from_pretrained(str(given), trust_remote_code=False)
     except BadInput:
         raise
     except Exception as error:  # transformers raises anything where a file is missing or broken

@@ -202,6 +202,7 @@ def _parquet(path: Path, wanted: Sequence[str] | None, present: Sequence[str]) -
             values = {name: Strings() for name in chosen}
             total = file.metadata.num_rows
             for batch in file.iter_batches(batch_size=1 << 16, columns=chosen):
+                batch.validate(full=True)
                 for name in chosen:
                     values[name].extend(texts(batch.column(name).to_pylist(), f"{path}, column {name!r}"))
     except pyarrow.ArrowException as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from bise.data.contract import Progress
 from bise.data.idx import data_root
 from bise.errors import BadInput
+from bise.files import make_folder
 
 BLOCK = 1 << 16
 TIMEOUT = 30.0
@@ -62,10 +63,7 @@ def download(
         raise BadInput(f"there is nothing to download for {name!r}; use {' or '.join(SOURCES)}")
     source = SOURCES[name]
     folder = data_root(root) / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder} can't be a folder ({error.strerror}); choose another place") from error
+    make_folder(folder)
     for file, md5 in source.files.items():
         path = folder / file
         if not (path.is_file() and _md5(path) == md5):

@@ -123,7 +123,7 @@ def read_hugging_face(
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
-        cells = _Cells(_undecoded(whole, image, folder), image)
+        cells = _Cells(_undecoded(whole, image, folder), folder)
         inputs = EncodedOf(cells, size, channels, str(folder), Path())
     elif not labels_only and text is not None:
         inputs = SentencesOf(_column(whole, text, folder), tokenizer, length)
@@ -251,17 +251,27 @@ def _loaded(folder: Path) -> tuple[Any, Tensor | None]:
     except BadInput:
         raise
     except Exception as error:  # a broken folder makes datasets and pyarrow raise many things
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})") from error
+        raise _unreadable(folder, error) from error
     sizes = torch.tensor([len(part) for part in loaded.values()])
     return whole, numbers.repeat_interleave(sizes)
 
 
 def _column(whole: Any, name: str, folder: Path) -> Strings:
     out = Strings()
-    for batch in whole.select_columns([name]).with_format("arrow").iter(1 << 14):
-        out.extend(texts(batch.column(name).to_pylist(), f"{folder}, column {name!r}"))
+    try:
+        for batch in whole.select_columns([name]).with_format("arrow").iter(1 << 14):
+            batch.validate(full=True)  # Arrow files are mapped as they are; lengths in them may lead anywhere
+            out.extend(texts(batch.column(name).to_pylist(), f"{folder}, column {name!r}"))
+    except BadInput:
+        raise
+    except Exception as error:
+        raise _unreadable(folder, error) from error
     return out
+
+
+def _unreadable(folder: Path, error: Exception) -> BadInput:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
 
 
 def _labels(whole: Any, name: str, folder: Path) -> Numbered:
@@ -278,13 +288,20 @@ def _undecoded(whole: Any, name: str, folder: Path) -> Any:
 
     if not isinstance(whole.features[name], datasets.Image):
         raise BadInput(f"{folder}, column {name!r} is {whole.features[name]}, not of the type Image")
-    return whole.select_columns([name]).cast_column(name, datasets.Image(decode=False))
+    return whole.select_columns([name]).cast_column(name, datasets.Image(decode=False)).with_format("arrow")
 
 
 @dataclass(frozen=True)
 class _Cells:
+    """The cells of a column, each validated as it is asked for."""
+
     whole: Any
-    column: str
+    folder: Path
 
     def __getitem__(self, row: int) -> Any:
-        return self.whole[row][self.column]
+        try:
+            cell = self.whole[row].column(0)
+            cell.validate(full=True)
+            return cell[0].as_py()
+        except Exception as error:  # what the file holds is Arrow's to judge
+            raise _unreadable(self.folder, error) from error

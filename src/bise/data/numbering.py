@@ -88,7 +88,7 @@ def held_out(rows: int, holdout: tuple[float, float] | None, seed: int) -> Tenso
     if holdout is None:
         return part
     val, test = holdout
-    if min(val, test) < 0 or val + test >= 1:
+    if not (val >= 0 and test >= 0 and val + test < 1):
         raise BadInput(f"holdout={holdout} leaves no row to train on; give two shares that sum to less than 1")
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     first, second = round(rows * val), round(rows * test)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bise.data.cells import Cells
 from bise.data.contract import Labelled, input_of, labels, stored
+from bise.data.pictures import MOST_PIXELS
 from bise.errors import BadInput
 from bise.files import write_bytes
 
@@ -47,6 +48,8 @@ def contact_sheet(data: Labelled, path: str | Path, *, per_group: int = 2, scale
     wide = max(per_group * width, *(int(pen.textlength(text)) + 2 for text in heads)) + GAP
     left = max(int(pen.textlength(text)) for text in rows) + 2 * GAP
     high, top = max(height, LABEL) + GAP, LABEL + 2
+    if (left + wide * len(heads)) * (top + high * len(rows)) > MOST_PIXELS:
+        raise BadInput(f"per_group={per_group} and scale={scale} make a sheet too large to draw; give smaller numbers")
     sheet = Image.new("RGB", (left + wide * len(heads), top + high * len(rows)), "white")
     pen = ImageDraw.Draw(sheet)
     for c, text in enumerate(heads):

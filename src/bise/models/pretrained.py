@@ -68,10 +68,11 @@ def bert(classes: int, weights: str | Path | None = None, **changes: Any) -> tup
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # transformers raises anything where a file is missing or broken
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
             f"BERT weights {str(weights)!r} are neither a folder with config.json and model.safetensors nor to be"
-            f" fetched ({str(error).strip().splitlines()[0]}); give another, or weights=None to start from scratch"
+            f" fetched ({reason}); give another, or weights=None to start from scratch"
         ) from error
     drawn = [*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])]
     wrong = sorted(name for name in drawn if not name.startswith("classifier."))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
+import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -19,20 +21,35 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return read_tensors(path)
     try:
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+        _check_archive(path)
+        # of a file, Python makes room for as many bytes as an old stream of pickles claims; not so of bytes
+        source = path if zipfile.is_zipfile(path) else io.BytesIO(path.read_bytes())
+        state: Any = torch.load(source, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
         raise BadInput(
             f"weights {path} can't be read: it holds more than tensors, and could run code; save model.state_dict()"
             " instead of the model, or a .safetensors file"
         ) from error
-    except (OSError, RuntimeError, ValueError, EOFError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # a damaged file makes the reader raise anything
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise BadInput(f"weights {path} hold no state dict; save model.state_dict() or a .safetensors file")
     return dict(state)
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse what torch.save doesn't write: a file that isn't one, and an archive that unpacks to more than it is."""
+    if not path.is_file():  # a pipe would wait for ever
+        raise ValueError("it is a folder" if path.is_dir() else "it does not exist")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+            if packed or sum(entry.file_size for entry in entries) > path.stat().st_size:
+                raise ValueError("it is a compressed archive, which torch.save doesn't write")
 
 
 def start_from(model: nn.Module, state: Mapping[str, Tensor], *, head: str, what: str) -> str:

@@ -18,7 +18,14 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     path = Path(folder) / "report.html" if out is None else Path(out)
     if path.is_dir():
         raise BadInput(f"{path} is a folder; name a file to write the report to")
-    write_bytes(path, page(read_facts(Path(folder))).encode())
+    try:
+        content = page(read_facts(Path(folder))).encode("utf-8", "replace")
+    except BadInput:
+        raise
+    except Exception as error:  # the page takes dozens of values as the jobs write them; a file may hold any others
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
+    write_bytes(path, content)
     return path
 
 

@@ -1,0 +1,269 @@
+"""Whether a run keeps its promises: its files are read again, held against one another and against the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.engine.inputs import Inputs
+from bise.errors import BadInput
+from bise.files import SCHEMA
+from bise.gates import load, threshold
+from bise.run_files import Missing, RunFiles, read_run
+from bise.shrink.verify import TOLERANCE, NotExact
+from bise.twin import digest_of, fingerprint, named_tensors
+
+Source = Callable[[], tuple[nn.Module, Callable[[str], Any]]]
+"""Gives the model and the splits that a run was made from, or raises BadInput where they can't be had."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise, whether it holds, is broken or could not be checked, and why."""
+
+    name: str
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What was found, promise by promise."""
+
+    promises: tuple[Promise, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether none is broken; some may not have been checked."""
+        return all(promise.state != "broken" for promise in self.promises)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"holds": self.holds, "promises": [asdict(promise) for promise in self.promises]}
+
+
+class _Broken(Exception):
+    """A promise that doesn't hold, and why."""
+
+
+def verify(folder: str | Path, source: Source) -> Verification:
+    """Check a run folder of demo, train, extract or finetune; `source` is asked for its model and data once."""
+    run = read_run(Path(folder))
+    model, splits, why = _had(source)
+    found = [
+        _checked("files", _files, run),
+        _checked("configuration", _configuration, run),
+        _checked("log", _log, run),
+    ]
+    if "job" in run.config and run.config["job"] == "train":
+        return Verification(promises=(*found, _checked("weights", _weights, run, model, why)))
+    found += [
+        _checked("hashes", _hashes, run),
+        _checked("units", _units, run),
+        _checked("masks", _masks, run),
+        _checked("unchanged", _unchanged, run),
+        _checked("weights", _weights, run, model, why),
+    ]
+    needed = ("files", "hashes", "units", "masks", "weights")
+    sound = all(promise.state != "broken" for promise in found if promise.name in needed)
+    found.append(_checked("shrunk", _shrunk, run, model if sound else None, splits, why))
+    return Verification(promises=tuple(found))
+
+
+def _checked(name: str, check: Callable[..., str], *arguments: Any) -> Promise:
+    try:
+        return Promise(name, "holds", check(*arguments))
+    except _Broken as error:
+        return Promise(name, "broken", str(error))
+    except Missing as error:
+        return Promise(name, "unchecked", str(error))
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError) as error:
+        what = " ".join(str(error).split())
+        return Promise(
+            name, "broken", f"the files hold something else than bise writes ({type(error).__name__} {what})"
+        )
+
+
+def _had(source: Source) -> tuple[nn.Module | None, Callable[[str], Any] | None, str]:
+    try:
+        model, splits = source()
+    except BadInput as error:
+        return None, None, " ".join(str(error).split())
+    return model.cpu().eval(), splits, ""
+
+
+def _files(run: RunFiles) -> str:
+    if run.troubles:
+        raise _Broken("; ".join(run.troubles))
+    return f"{run.count} files are there and can be read, schema {SCHEMA}"
+
+
+def _configuration(run: RunFiles) -> str:
+    """config.json says what the jobs were in fact given."""
+    config = run.need(run.config, "config.json")
+    if config.get("job") == "train":
+        recipe, arguments = config["recipe"], config["source"]["data_arguments"]
+        _same("the recipe's name", recipe["name"], arguments["recipe"])
+        _same("the seed", config["seed"], arguments["seed"], recipe["train"]["seed"])
+        return "config.json agrees with itself"
+    given = {"subnetwork": config.get("extract")}
+    given |= dict.fromkeys(("finetuned", "dense_finetuned"), run.summary.get("finetune", config.get("finetune")))
+    for name, saved in run.subnetworks().items():
+        recorded = saved.content["record"]["config"]
+        run.need(given[name], "summary.json")
+        for key in {*recorded, *given[name]}:
+            _same(f"{key} of {name}", given[name].get(key), recorded.get(key))
+    return "config.json says what each job was given"
+
+
+def _log(run: RunFiles) -> str:
+    """The summary's selection and the masks' sizes are those of the log."""
+    summary = run.need(run.summary, "summary.json")
+    rows = {job: _last_pass(run.rows, job) for job in {row["job"] for row in run.rows}}
+    if run.config.get("job") == "train":
+        _same("epochs", run.config["recipe"]["train"]["epochs"], len(rows.get("train", ())))
+        return f"{len(rows['train'])} epochs, as configured"
+    log, selection = rows.get("extract", {}), summary["selection"]
+    epoch = selection["epoch"]
+    if epoch and epoch not in log:
+        raise _Broken(f"the selected epoch {epoch} is not in metrics.jsonl")
+    if sorted(log) != list(range(1, len(log) + 1)):
+        raise _Broken("epochs are missing in metrics.jsonl")
+    if "subnetwork" not in run.saved:
+        raise Missing("the subnetwork can't be read")
+    saved = run.saved["subnetwork"]
+    _same("the selection", selection, saved.content["record"]["selection"])
+    if selection["kind"] == "best":
+        by = run.config["extract"]["selection"]
+        _same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
+        values = [row["val"][by] for row in log.values() if "val" in row]
+        _same("the best value", selection["value"], max((v for v in values if v is not None), default=None))
+    if epoch and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
+        _same(f"open units of epoch {epoch}", log[epoch]["open"], saved.open)
+    for name, job in (("finetuned", "finetune" if "finetune" in rows else "finetuned"), ("dense_finetuned",) * 2):
+        if name in run.saved:
+            _same(f"epochs of {name}", run.saved[name].content["record"]["config"]["epochs"], len(rows.get(job, ())))
+    return f"epoch {epoch} and its figures are in metrics.jsonl"
+
+
+def _last_pass(rows: list[dict[str, Any]], job: str) -> dict[int, dict[str, Any]]:
+    """{epoch: row} of a job; one that was run again counts from its last first epoch on."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        if row["job"] == job:
+            found = {} if row["epoch"] == 1 else found
+            found[row["epoch"]] = row
+    return found
+
+
+def _hashes(run: RunFiles) -> str:
+    for name, saved in run.subnetworks().items():
+        if "sha256" not in saved.content:
+            raise Missing(f"{name} was written before hashes were")
+        if saved.content["sha256"] != saved.sha256:
+            raise _Broken(f"{name}/subnetwork.safetensors is not the file that was written")
+    return "each safetensors file has the hash that was noted beside it"
+
+
+def _units(run: RunFiles) -> str:
+    for name, saved in run.subnetworks().items():
+        for site, units in saved.units.items():
+            for kind in ("scores", "masks"):
+                _same(f"units of {name}, {kind}, {site}", [units], list(saved.tensors[f"{kind}.{site}"].shape))
+        sites = {key.partition(".")[2] for key in saved.tensors if key.startswith(("scores.", "masks."))}
+        _same(f"sites of {name}", sorted(saved.units), sorted(sites))
+        counted = run.summary.get(name, {}).get("units")
+        if counted is not None and saved.units:
+            _same(f"open units of {name}", counted["open"], saved.open)
+            _same(f"units of {name}", counted["all"], sum(saved.units.values()))
+    total = {name: f"{saved.open} of {sum(saved.units.values())}" for name, saved in run.saved.items() if saved.units}
+    return ", ".join(f"{name}: {text} open" for name, text in total.items())
+
+
+def _masks(run: RunFiles) -> str:
+    """Every mask is m ≥ 0, or σ(m) ≥ ζ where another ζ was noted; finetuning left it as it was."""
+    cut = next(iter(run.subnetworks().values())).content["record"].get("zeta", 0.5)
+    for name, saved in run.saved.items():
+        for site in saved.units:
+            scores, mask = saved.tensors[f"scores.{site}"].double(), saved.tensors[f"masks.{site}"]
+            if scores.shape != mask.shape:
+                raise Missing(f"{name}, {site}: there is not one score for each gate")
+            if not scores.isfinite().all():
+                raise _Broken(f"{name}, {site}: a score is not finite")
+            wrong = int((mask != (scores >= threshold(cut))).sum())
+            if wrong:
+                raise _Broken(f"{name}, {site}: {wrong} of {len(mask)} gates are not what their scores say")
+            first = run.saved.get("subnetwork", saved).tensors.get(f"masks.{site}")
+            if first is None or not torch.equal(first, mask):
+                raise _Broken(f"{name}, {site}: the mask is another than the subnetwork's")
+    return "each gate is open where its score is at least 0" + (f", cut at ζ = {cut:g}" if cut != 0.5 else "")
+
+
+def _unchanged(run: RunFiles) -> str:
+    """The model's weights had one hash before extraction and after."""
+    before, after = run.weights["before"], run.weights["after"]
+    if not re.fullmatch("[0-9a-f]{64}", str(before)):
+        raise _Broken(f"{before!r} is no SHA-256")
+    if before != after:
+        raise _Broken(f"the weights were changed: {before[:12]}… before, {str(after)[:12]}… after")
+    saved = run.saved.get("subnetwork")
+    if saved is not None:
+        record = saved.content["record"]
+        _same("the hash in subnetwork.json", before, record["weights_before"], record["weights_after"])
+        if not saved.content["owned"]:
+            _same("the subnetwork's own hash", before, saved.content["weights"])
+    return f"SHA-256 {before[:12]}… before and after"
+
+
+def _weights(run: RunFiles, model: nn.Module | None, why: str) -> str:
+    """The model that can be had today has the weights of then, and so has each subnetwork."""
+    expected = run.weights.get("before") or run.weights["sha256"]
+    if model is None:
+        raise Missing(f"the model can't be had: {why}")
+    found = fingerprint(model)
+    if found != expected:
+        raise _Broken(f"the model's weights are SHA-256 {found[:12]}…, and were {str(expected)[:12]}…")
+    for name, saved in run.saved.items():
+        own = {key: saved.tensors[f"own.{key}"] for key in saved.content["owned"]}
+        if digest_of(named_tensors(model) | own) != saved.content["weights"]:
+            raise _Broken(f"the weights of {name} are not the ones that it was saved with")
+    return f"SHA-256 {found[:12]}… of the model's weights, as then"
+
+
+def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any] | None, why: str) -> str:
+    """Shrunk again, each subnetwork computes what the masked one does."""
+    noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "finetuned")}
+    for name, figures in noted.items():
+        if not (figures.get("difference_float64") or 0) <= TOLERANCE:
+            raise _Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")
+    if model is None or splits is None:
+        raise Missing(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")
+    try:
+        data = splits("test")
+        example = Inputs(splits("train") if data is None else data, torch.device("cpu")).example(8)
+    except Exception as error:  # a user's function may raise anything
+        raise Missing(f"the data can't be had: {' '.join(str(error).split())}") from error
+    worst = 0.0
+    for name in (name for name in noted if name in run.saved):
+        try:
+            small = load(run.folder / name, model).shrink(example)
+        except NotExact as error:
+            raise _Broken(f"{name}: {error}") from error
+        except BadInput as error:
+            raise Missing(f"{name}: {error}") from error
+        report: Any = small.shrink_report
+        worst = max(worst, *report.differences.values())
+        if noted[name]:
+            _same(f"parameters of {name}, shrunk", noted[name]["parameters"]["shrunk"], report.parameters_after)
+    return f"shrunk again and compared: largest relative difference {worst:.0e} in float64"
+
+
+def _same(what: str, noted: Any, *found: Any) -> None:
+    for value in found:
+        if value != noted:
+            raise _Broken(f"{what}: {noted!r} is noted, {value!r} is found")
