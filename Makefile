@@ -6,6 +6,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 ONE := OMP_NUM_THREADS=1 # the models of the tests are small: a second thread would mostly wait
+BESIDE := -n auto --maxprocesses 4 --dist loadfile # a file's tests share what they prepared
 
 .PHONY: demo test test-all lint clean
 
@@ -13,10 +14,10 @@ demo: .venv/demo
 	$(BIN)/bise demo $(ARGS)
 
 test: lint
-	$(ONE) $(BIN)/python -m pytest -m "not long"
+	$(ONE) $(BIN)/python -m pytest $(BESIDE) -m "not long"
 
 test-all: lint
-	$(ONE) $(BIN)/python -m pytest
+	$(ONE) $(BIN)/python -m pytest $(BESIDE)
 
 lint: .venv/dev
 	$(BIN)/ruff check --quiet .
