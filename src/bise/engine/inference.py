@@ -73,22 +73,32 @@ def passes(
     progress: Progress | None = None,
     label: str = "evaluating",
 ) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """(start, logits, z) of each batch of `order`, in fp32 on the device; what becomes of them is the caller's."""
+    """(start, logits, z) of each batch of `order`, in fp32 on the device; what becomes of them is the caller's.
+
+    A device that runs out of memory is asked again with half as much at a time.
+    """
     sub.eval()
-    batch_size = batch_size or inputs.roomy_batch()
-    done = 0
+    size = batch_size or inputs.roomy_batch()
     catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
+    done = 0
     with catching as caught:
-        for x, chunk in inputs.batches(_whole_batches(order, batch_size, inputs), batch_size):
-            with autocast(precision, inputs.device):
-                out = class_logits(call(sub, x)).float()
-            z = caught[0].float() if features else None
-            check_rows(out, z, len(chunk))
-            rows = min(len(chunk), len(order) - done)
-            yield done, out[:rows], None if z is None else z[:rows]
-            done += rows
-            if progress is not None:
-                progress(label, done, len(order))
+        while done < len(order):
+            try:
+                for x, chunk in inputs.batches(_whole_batches(order[done:], size, inputs), size):
+                    with autocast(precision, inputs.device):
+                        out = class_logits(call(sub, x)).float()
+                    z = caught[0].float() if features else None
+                    check_rows(out, z, len(chunk))
+                    rows = min(len(chunk), len(order) - done)
+                    yield done, out[:rows], None if z is None else z[:rows]
+                    done += rows
+                    if progress is not None:
+                        progress(label, done, len(order))
+            except torch.OutOfMemoryError as error:
+                if size == 1:
+                    raise BadInput("the device has no memory for a single sample; use a larger one, or cpu") from error
+                size //= 2
+                torch.cuda.empty_cache()
 
 
 def _whole_batches(order: Tensor, size: int, inputs: Inputs) -> Tensor:
