@@ -44,7 +44,7 @@ def check_figures(figures: Tensor, order: Tensor, batch_size: int, *, epoch: int
     step = first + row
     what = "gradient" if figures[row, :-1].isfinite().all() else "loss"
     raise NonFinite(
-        f"the {what} became non-finite in epoch {epoch}, step {step + 1}; {advice}",
+        f"the {what} became non-finite at epoch {epoch}, step {step + 1}; {advice}",
         epoch=epoch,
         step=step + 1,
         samples=in_batches(order, batch_size)[step].tolist(),
