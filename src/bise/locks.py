@@ -29,8 +29,9 @@ class Lock:
         while not self._in_place():  # the one before removed its file between our opening and locking it
             os.close(self.handle)
             self.handle = self._take()
-        os.ftruncate(self.handle, 0)
-        os.write(self.handle, str(os.getpid()).encode())
+        with suppress(OSError):  # for the sentence only; a full disk is said where it matters
+            os.ftruncate(self.handle, 0)
+            os.write(self.handle, str(os.getpid()).encode())
 
     def _take(self) -> int:
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
