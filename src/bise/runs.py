@@ -109,6 +109,8 @@ class Run:
     def _begin(self, begun: bool) -> None:
         for left in (*self.folder.rglob(".*.part*"), *self.folder.glob("checkpoints/.*")):  # by a process that died
             shutil.rmtree(left) if left.is_dir() else left.unlink()
+        if not begun:  # whose states may be there: its configuration was taken away
+            shutil.rmtree(self.states, ignore_errors=True)
         self.states.mkdir(parents=True, exist_ok=True)
         if not begun:
             write_json(self.path, {**self.config, "machine": machine()})
@@ -199,10 +201,12 @@ def _is_bare(folder: Path) -> bool:
         return True
     if not folder.is_dir():
         return False
-    files = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
-    return all(path.name == NAME or path.match(".*.part") for path in files) and all(
-        path.name in (NAME, "checkpoints") or path.match(".*.part") for path in folder.iterdir()
-    )
+    files = (path for path in folder.rglob("*") if not path.is_dir())
+    return all(path.name == "checkpoints" or _is_left(path) for path in folder.iterdir()) and all(map(_is_left, files))
+
+
+def _is_left(path: Path) -> bool:
+    return path.name == NAME or path.match(".*.part")
 
 
 def _difference(there: Any, here: Any, name: str = "") -> str:

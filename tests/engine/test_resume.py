@@ -144,11 +144,16 @@ def test_a_collapse_after_a_stop_goes_back_to_the_same_mask(data, tmp_path, monk
     with torch.no_grad():
         model[-1].weight.mul_(-20)  # all units hurt, so they close
     config = ExtractConfig.paper(lr=0.5, upsilon=2, head_epochs=1)
-    with pytest.warns(BiseWarning, match="closed wholly in epoch"):
-        whole = bise.extract(model, data["train"], config=config)
     how = {"config": config, "checkpoint": tmp_path / "x.safetensors", "checkpoint_every": 0}
     with monkeypatch.context() as patch:
-        stop_after(patch, 2)
+        seen = stop_after(patch, -1)
+        with pytest.warns(BiseWarning, match="closed wholly in epoch"):
+            whole = bise.extract(model, data["train"], **how)
+    assert seen[-1], "in the middle of the epoch in which it collapses"
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with monkeypatch.context() as patch:
+        stop_after(patch, len(seen))
         with pytest.raises(Stop):
             bise.extract(model, data["train"], **how)
     with pytest.warns(BiseWarning, match="closed wholly in epoch"):

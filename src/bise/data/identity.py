@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from bise.data.contract import stored, tensors_of
+from bise.data.contract import label_tensor, stored, tensors_of
 from bise.data.pictures import PictureFiles, Pictures
 from bise.data.tokens import Sentences
 
@@ -31,8 +31,8 @@ def data_sha256(dataset: Any) -> str | None:
     _add(digest, len(dataset))
     for name in ("y", "b"):
         labels = getattr(dataset, name, None)
-        if isinstance(labels, Tensor):
-            _add(digest, labels)
+        if labels is not None:
+            _add(digest, label_tensor(labels, name))
     _inputs(digest, stored(dataset)[0])
     return digest.hexdigest()
 
