@@ -277,7 +277,7 @@ def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():
     model = Residual()
     inputs = Inputs(data, torch.device("cpu"))
     sub = bise.Subnetwork(model, place(model, inputs.example()).sites, bottleneck="fc")
-    learner = Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None, 1 << 30)
+    learner = Learner(sub, inputs, labels(data), None, ExtractConfig.paper(), None, None, 1 << 30, "fp32")
     assert learner.cuts == ["act"]
 
 

@@ -93,7 +93,7 @@ def extract(
         if checkpoint is not None:
             whose = [[site.name for site in placement.sites], sub.bottleneck, before, val is not None]
             kept = Checkpoint(checkpoint, key=key_of(asdict(config), whose, cells.y, cells.b), every=checkpoint_every)
-        learner = Learner(sub, inputs, cells, validation, config, progress, log, memory.left, kept)
+        learner = Learner(sub, inputs, cells, validation, config, progress, log, memory.left, precision, kept)
         learner.notes += [f"no gate for {what}" for what in placement.left_out]
         with torch.enable_grad():
             result = learner.run()

@@ -19,7 +19,7 @@ from bise.data.sampling import Sampler, sample_weights, strata
 from bise.engine.checkpoints import Checkpoint, generator_states
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.engine.precision import autocast, resolved
+from bise.engine.precision import autocast
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
@@ -46,14 +46,14 @@ class Learner:
         progress: Progress | None,
         log: Log | None,
         budget: int,
+        precision: str,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.budget, self.checkpoint = budget, checkpoint
+        self.budget, self.precision, self.checkpoint = budget, precision, checkpoint
         self.sub, self.inputs, self.cells, self.validation, self.config = sub, inputs, cells, validation, config
         self.progress, self.log = progress, log
         self.device = inputs.device
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.precision = resolved(config.precision, sub.network)
         self.scores = Scores(sub, self.device)
         self.tau = torch.ones((), device=self.device)
         self.rates = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
@@ -247,6 +247,7 @@ class Learner:
             self.scores.keep_open()
         true = self.heads.one_hots(b)
         self.heads.step(features, true, probabilities)
+        self.caught[0] = z.detach()  # the graph behind it would live on into a recording, with another stream
         ce = ce.detach()
         return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true), gradient.norm()])
 

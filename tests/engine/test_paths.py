@@ -202,10 +202,12 @@ def test_the_engine_learns_what_a_plain_loop_learns(seed, make_head):
 # number formats
 
 
-def test_bf16_on_a_cpu_is_the_same_cached_and_anew(vanilla):
+@pytest.mark.parametrize("steps", [2, 20])  # with few, the part before the first gate isn't kept, so x comes as fp32
+@pytest.mark.parametrize("name", ["residual", "convolutions"])
+def test_bf16_on_a_cpu_is_the_same_cached_and_anew(vanilla, name, steps):
     data, models = vanilla
-    config = {"upsilon": 1, "head_epochs": 2, "tau_min": 0.3, "precision": "bf16"}
-    runs = [bise.extract(models["residual"], data, config=ExtractConfig(cache=c, **config)) for c in (True, False)]
+    config = {"upsilon": 1, "steps": steps, "head_epochs": 2, "tau_min": 0.3, "precision": "bf16"}
+    runs = [bise.extract(models[name], data, config=ExtractConfig(cache=c, **config)) for c in (True, False)]
     assert same(*runs)
     assert runs[0].record["precision"] == "bf16"
     assert all(scores.dtype == torch.float32 for scores in runs[0].scores.values())

@@ -42,9 +42,9 @@ def check_figures(figures: Tensor, order: Tensor, batch_size: int, *, epoch: int
         return
     row = int(bad.nonzero()[0, 0])
     step = first + row
-    what = "gradient" if figures[row, :-1].isfinite().all() else "loss"
+    what, value = ("gradient", -1) if figures[row, :-1].isfinite().all() else ("loss", 0)
     raise NonFinite(
-        f"the {what} became non-finite at epoch {epoch}, step {step + 1}; {advice}",
+        f"the {what} became non-finite at epoch {epoch}, step {step + 1} ({float(figures[row, value])}); {advice}",
         epoch=epoch,
         step=step + 1,
         samples=in_batches(order, batch_size)[step].tolist(),
