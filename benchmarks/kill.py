@@ -88,7 +88,7 @@ def prepare(folder: Path) -> dict[str, list[str]]:
         "--model",
         "kill_net:make",
     ]
-    recipe = ["multi-color-mnist", "--rho", "0.8", "--data-root", ".", "--epochs", "8", "--device", "cpu"]
+    recipe = ["multi-color-mnist", "--rho", "0.8", "--data-root", ".", "--epochs", "30", "--device", "cpu"]
     return {
         "train": ["train", *recipe, *often, "--out"],
         "extract": ["extract", "--model", "kill_net:make", *own, "--upsilon", "4", "--steps", "8", *often, "--out"],
@@ -183,9 +183,14 @@ def stage(run: Path, job: str) -> str:
         return "before it began"
     if not states.exists():
         return "at its very end"
-    if any(states.glob("*.safetensors")):
-        return "with a checkpoint"
-    return "before the first checkpoint"
+    kept = sorted(states.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    if not kept:
+        return "before the first checkpoint"
+    with safe_open(kept[-1], framework="pt") as file:
+        names = set(file.keys())
+    if "done" in names:
+        return "with a checkpoint in the middle of an epoch"
+    return "with a checkpoint between epochs" if "random.own" in names else "with a part's result"
 
 
 class Trials:
