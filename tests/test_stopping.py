@@ -282,6 +282,7 @@ def test_a_full_disk_and_a_read_only_one(whole, small_disk):
     assert content(out) == content(whole.with_name("extracted"))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert "holds this run, finished" in good(*command).stderr
+    assert "can't be written (Read-only file system)" in sentence(run("shrink", out), 1)
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(whole, tmp_path):

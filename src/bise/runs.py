@@ -178,7 +178,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
 @contextmanager
 def sole(folder: Path) -> Iterator[None]:
     """While open, no other process works in the run folder; for what is done in one go."""
-    lock = Lock(folder)
+    with writing(folder):
+        lock = Lock(folder)
     try:
         yield
     finally:
