@@ -57,7 +57,8 @@ class Checkpoint:
         try:
             with safe_open(path, framework="pt") as file:
                 header = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # copies: what it hands out are pieces of the file, which would hold it, and its room on the disk
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             if header["sum"] != _checksum(tensors, header["state"]):
                 raise _Damaged("its checksum differs")
             state = json.loads(header["state"])
