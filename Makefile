@@ -33,7 +33,7 @@ lint: .venv/dev
 	touch $@
 
 .venv/dev: .venv/torch pyproject.toml
-	$(INSTALL) --editable '.[demo,data,vision,text,onnx,log,dev]'
+	$(INSTALL) --editable '.[demo,data,vision,text,onnx,log,studies,dev]'
 	touch $@
 
 clean:

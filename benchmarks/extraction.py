@@ -172,7 +172,7 @@ def main() -> None:
     content |= {"vanilla": [], "literal": None, "first": None, "runs": []}
     masks: dict[tuple[str, int], Tensor] = {}
     for job in args.jobs:  # by job, so that what is cut off last matters least
-        for seed in args.seeds if job != "plain" else args.seeds[:1]:
+        for seed in args.seeds:
             data = splits(args.scale, args.rho, seed)
             checkpoint = None
             if args.checkpoints is not None:

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as kernels
 
 import bise
+from bise.data.contract import Labelled
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.files import write_json, write_tensors
@@ -37,11 +42,23 @@ def ceiling(device: torch.device, n: int = 8192, repeats: int = 20) -> float:
     return 2 * n**3 * repeats / (time.perf_counter() - start)
 
 
+def profile(train: Labelled, config: bise.TrainConfig, device: torch.device) -> dict[str, Any]:
+    """Where the GPU's time goes in one epoch: milliseconds of the kernels that take most of it."""
+    inputs, cells = Inputs(train, device), bise.data.labels(train)
+    with kernels(activities=[ProfilerActivity.CUDA]) as seen:
+        fit(owning(SimpleConvNet().to(device)), inputs, cells, config)
+        torch.cuda.synchronize()
+    found = {event.key[:100]: event.self_device_time_total / 1e3 for event in seen.key_averages()}
+    top = sorted(found.items(), key=lambda item: -item[1])[:12]
+    return {"milliseconds": sum(found.values()), "kernels": dict(top)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rho", type=float, default=0.99)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=None, help="default: the paper's, by ρ")
+    parser.add_argument("--compiled", action="store_true", help="let torch.compile fuse what it can")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--checkpoints", type=Path, default=None)
     args = parser.parse_args()
@@ -57,6 +74,7 @@ def main() -> None:
         torch.manual_seed(seed)
         network = owning(SimpleConvNet().to(device))
         config = bise.TrainConfig(epochs=epochs, lr=0.1, schedule="steps", milestones=milestones, seed=seed)
+        config = replace(config, compile=args.compiled)
         inputs = Inputs(data["train"], device)
         start = time.perf_counter()
         fit(network, inputs, bise.data.labels(data["train"]), config)
@@ -86,6 +104,8 @@ def main() -> None:
         "macs": macs,
         "operations_per_second": worked / runs[-1]["seconds"],
         "bf16_ceiling": ceiling(device) if device.type == "cuda" else None,
+        "compiled": args.compiled,
+        "profile": profile(data["train"], replace(config, epochs=1), device) if device.type == "cuda" else None,
         "runs": runs,
     }
     write_json(args.out, content)

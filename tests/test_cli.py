@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from html import unescape
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
@@ -31,6 +33,17 @@ def make():
 
 def splits(split):
     return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
+
+
+class LooksAtValues(nn.Sequential):
+    """Goes by a value of its input, which no graph can hold."""
+
+    def forward(self, x):
+        return super().forward(x if float(x.sum()) > 0 else x + 1)
+
+
+def not_shrinkable():
+    return LooksAtValues(*toy_model())
 
 
 def two_heads():
@@ -80,7 +93,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["schema"] == 1
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
-    audited = run("audit", *own, "--run", out, "--json")
+    audited = run("audit", "--run", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
     files = [tmp_path / "small.pt2", tmp_path / "small.onnx"]
     shrunk = run("shrink", out, "--out", str(files[0]), "--onnx", str(files[1]))
@@ -126,6 +139,7 @@ def test_bad_data_ends_in_one_sentence(case, tmp_path, monkeypatch):
         (["--model", "test_cli:nothing", "--data", "test_cli:splits"], "can't be imported"),
         (["--model", "no_such_module:make", "--data", "test_cli:splits"], "can't be imported"),
         (["--model", "make", "--data", "test_cli:splits"], "write package.module:function"),
+        (["--model", "nets/mine.py:make", "--data", "test_cli:splits"], "names a file; write nets.mine:make"),
         (["--model", "test_cli:toy", "--data", "test_cli:splits"], "should return a torch module"),
         (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.safetensors"], "does not exist"),
         (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.pt"], "can't be read"),
@@ -142,7 +156,9 @@ def test_weights_that_do_not_fit_or_would_run_code(tmp_path):
     own = ["--model", "test_cli:make", "--data", "test_cli:splits", "--out", str(tmp_path / "run")]
     assert "doesn't fit" in sentence(run("extract", *own, "--weights", str(other)))
     torch.save(make(), tmp_path / "pickled.pt")
-    assert "can't be read" in sentence(run("extract", *own, "--weights", str(tmp_path / "pickled.pt")))
+    assert "could run code; save model.state_dict()" in sentence(
+        run("extract", *own, "--weights", str(tmp_path / "pickled.pt"))
+    )
 
 
 def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):
@@ -153,6 +169,53 @@ def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):
     assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
     assert "another configuration" in sentence(run("extract", *own, "--gamma", "2", "--out", str(tmp_path / "run")))
     assert run("extract", *own, "--out", str(tmp_path / "run")).exit_code == 0
+
+
+def test_the_command_on_the_page_makes_the_run_again(tmp_path, weights):
+    first, again = tmp_path / "first", tmp_path / "again"
+    own = ["--model", "test_cli:make", "--weights", weights, "--data", "test_cli:splits"]
+    assert run("extract", *own, *QUICK, "--gamma", "0.3", "--seed", "4", "--out", str(first)).exit_code == 0
+    (command,) = re.findall(r"<code>(bise extract .*?)</code>", (first / "report.html").read_text(encoding="utf-8"))
+    words = shlex.split(unescape(command))
+    assert words[-1] == "runs/first"
+    result = run(*words[1:-1], str(again))
+    assert result.exit_code == 0, result.output
+    masks = [(folder / "subnetwork/subnetwork.safetensors").read_bytes() for folder in (first, again)]
+    assert masks[0] == masks[1]
+
+
+def test_an_extraction_tells_what_is_left_without_its_closed_units(tmp_path, weights):
+    """Parameters and MACs of the toy's three linear layers and its BatchNorm, counted by hand from the masks."""
+    own = ["--model", "test_cli:make", "--weights", weights, "--data", "test_cli:splits"]
+    result = run("extract", *own, *QUICK, "--out", str(tmp_path / "run"))
+    assert result.exit_code == 0, result.output
+    figures = json.loads((tmp_path / "run/summary.json").read_text())["subnetwork"]["shrunk"]
+    masks = [mask for name, mask in load_file(tmp_path / "run/subnetwork/subnetwork.safetensors").items()
+             if name.startswith("masks.")]  # fmt: skip
+    for key, (a, b) in {"dense": (16, 16), "shrunk": tuple(int(mask.sum()) for mask in masks)}.items():
+        assert figures["parameters"][key] == (8 * a + a) + 2 * a + (a * b + b) + (b * 3 + 3)
+        assert figures["macs"][key] == 8 * a + a * b + b * 3
+    assert "latency_by_batch" not in figures
+    assert "Closed units removed" in result.stdout
+    assert "Time isn’t measured yet" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+
+
+def test_an_extraction_leaves_very_large_networks_to_bise_shrink(tmp_path, monkeypatch):
+    monkeypatch.setattr("bise.deployment.MOST_PARAMETERS", 498)  # the toy has 499
+    own = ["--model", "test_cli:make", "--data", "test_cli:splits"]
+    assert run("extract", *own, *QUICK, "--out", str(tmp_path / "run")).exit_code == 0
+    assert "shrunk" not in json.loads((tmp_path / "run/summary.json").read_text())["subnetwork"]
+    assert "Not measured. <code>bise shrink runs/run</code>" in (tmp_path / "run/report.html").read_text()
+
+
+def test_an_extraction_stands_where_its_units_can_not_be_taken_out(tmp_path):
+    own = ["--model", "test_cli:not_shrinkable", "--data", "test_cli:splits"]
+    result = run("extract", *own, *QUICK, "--out", str(tmp_path / "run"))
+    assert result.exit_code == 0, result.output
+    assert "warning: the closed units could not be taken out" in result.stderr
+    assert (tmp_path / "run/subnetwork/subnetwork.safetensors").exists()
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert "The closed units could not be taken out" in page
 
 
 def test_bad_files_to_shrink_into(tmp_path):

@@ -19,6 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bise.cli import app
+from bise.data import names
+from bise.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -96,6 +98,15 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_data_set_and_recipe_is_told_of():
+    pages = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("data", "recipes")}
+    assert all(f"`{name}`" in pages["data"] for name in names())
+    help_ = " ".join(CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    for name in RECIPES:
+        assert name in pages["recipes"]
+        assert name in help_
 
 
 def python_of(page: Path) -> str:

@@ -10,9 +10,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from bise.cli import app
@@ -21,8 +23,14 @@ from bise.runs import append_log
 from bise.terminal import Bars, audit_table, shrunk_table
 from test_cli import QUICK
 
-COMMANDS = [["demo"], ["train"], ["audit"], ["extract"], ["finetune"], ["shrink"], ["export"], ["report"]]
-COMMANDS += [["data", "check"], ["data", "download"]]
+
+def commands(group, path=()):
+    """The words of every command that there is."""
+    for name, command in group.commands.items():
+        yield from commands(command, (*path, name)) if hasattr(command, "commands") else [[*path, name]]
+
+
+COMMANDS = list(commands(get_command(app)))
 OWN = ["--model", "test_cli:make", "--data", "test_cli:splits"]
 MAIN = [sys.executable, "-c", "from bise.cli import main; main()"]
 
@@ -70,6 +78,14 @@ def test_help_at_the_root_names_the_exit_codes_and_needs_no_torch():
     assert run("--version").stdout.startswith("bise ")
 
 
+def test_completion_knows_commands_and_options():
+    program = "import sys; sys.argv[0] = 'bise'; from bise.cli import main; main()"
+    for words, at, expected in (("bise ex", "1", {"extract", "export"}), ("bise extract --ga", "2", {"--gamma"})):
+        asked = os.environ | {"_BISE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=asked)
+        assert set(done.stdout.split()) == expected
+
+
 def test_tables_fit_80_columns():
     part = {"unbiased": 1.0, "worst_group": 1.0, "aligned": {"accuracy": 1.0}, "conflicting": {"accuracy": 1.0}}
     rows = {"dense_finetuned": part | {"units": {"open": 26560, "all": 26560}}}
@@ -103,6 +119,39 @@ def test_progress_in_a_pipe_is_lines_without_control_characters(monkeypatch):
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out.getvalue())
 
 
+def test_progress_in_a_pipe_tells_of_the_whole_and_not_of_its_parts(monkeypatch):
+    """40 epochs of 60 s each, the first of which ends at 60; validating never has a line of its own."""
+    out = io.StringIO()
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Bars(Console(file=out, width=80)) as bars:
+        for epoch in range(1, 41):
+            now += 50
+            for part in (500, 1000):
+                bars("validating", part, 1000)
+                now += 5
+            bars("finetuning", epoch, 40)
+    lines = out.getvalue().splitlines()
+    assert not any(line.startswith("validating") for line in lines[2:])
+    assert "finetuning: 20/40, about 20 min left" in lines
+    assert lines[-1] == "finetuning: 40/40"
+
+
+def test_a_run_in_a_pipe_keeps_stdout_for_its_result(tmp_path):
+    """What a shell script sees: JSON on stdout, neither colours nor bars on either."""
+    done = subprocess.run(
+        [*MAIN, "extract", *OWN, *QUICK, "--out", str(tmp_path / "run"), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["subnetwork"]["units"]["all"] == 32
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\r" not in done.stderr
+
+
 def test_exit_codes(tmp_path):
     good = run("extract", *OWN, *QUICK, "--out", str(tmp_path / "good"))
     assert good.exit_code == 0, good.output
@@ -125,6 +174,14 @@ def test_json_on_stdout_is_json_and_nothing_else(tmp_path):
         result = run(*arguments, "--json")
         assert result.exit_code == 0, result.output
         json.loads(result.stdout)
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,y,b\n" + "1,0,0\n1,0,1\n2,1,1\n2,1,0\n" * 30)
+    check = [*MAIN, "data", "check", str(tmp_path / "rows.csv"), "--target", "y", "--bias", "b"]
+    with subprocess.Popen(check, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bise.finetuning import finetune
     from bise.gates import Subnetwork, load, subnetwork
     from bise.placement import sites
+    from bise.reestimation import reestimate
     from bise.terminal import Bars
     from bise.twin import fingerprint
     from bise.unsupervised import pseudo_bias
@@ -40,6 +41,7 @@ __all__ = [
     "fingerprint",
     "load",
     "pseudo_bias",
+    "reestimate",
     "sites",
     "subnetwork",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "finetuning": ("finetune",),
     "gates": ("Subnetwork", "load", "subnetwork"),
     "placement": ("sites",),
+    "reestimation": ("reestimate",),
     "terminal": ("Bars",),
     "twin": ("fingerprint",),
     "unsupervised": ("pseudo_bias",),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bise.cli_data import data_app
+from bise.cli_guard import VERBOSE, JsonOption
+from bise.cli_guard import guard as _guard
 from bise.sources import own_data
+from bise.studies.command import reproduce
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +38,6 @@ DataOption = Annotated[
 ]
 FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
 WorkersOption = Annotated[
     int | None,
     typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
@@ -49,10 +48,6 @@ EveryOption = Annotated[
 ]
 BoardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's event files to RUN/events too.")]
 
-_verbose: ContextVar[bool] = ContextVar("verbose", default=False)
-
-
-data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -77,7 +72,7 @@ def _root(
 
     Exit codes: 0, done; 1, the run failed; 2, bad input; 130, stopped by Ctrl-C.
     """
-    _verbose.set(verbose)
+    VERBOSE.set(verbose)
 
 
 @app.command(epilog="Example: bise demo --seed 1 --out runs/demo-1")
@@ -184,7 +179,9 @@ def audit(
     from_run: FromOption = None,
     device: DeviceOption = "cpu",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
-    run: Annotated[Path | None, typer.Option(help="Audit the subnetwork of this run instead of the model.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
+    ] = None,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -195,6 +192,8 @@ def audit(
         from bise.jobs import split_of
         from bise.sources import given
 
+        if not (model or weights or data or own or from_run):
+            from_run = run  # which knows its model and data
         network, load, _ = given(model, weights, data, own, from_run, device)
         subject = network if run is None else bise.load(run / "subnetwork", network)
         train = split_of(load, "train")
@@ -358,109 +357,6 @@ def report(
         print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
 
 
-@data_app.command("check", epilog="Example: bise data check labels.csv --target smiling --bias sex --split-column fold")
-@own_data
-def data_check(
-    source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
-    own: dict[str, Any],
-    files: Annotated[bool, typer.Option("--files", help="Open every picture too.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """The groups, how uneven they are, and whether extraction can work on them; exit code 1 where it can't."""
-    with _guard():
-        from bise.files import SCHEMA, finite
-        from bise.jobs import check_job
-        from bise.terminal import Bars, check_lines
-
-        with Bars() as bars:
-            found = check_job(source, own, files=files, progress=bars)
-        if as_json:
-            print(json.dumps({"schema": SCHEMA, **finite(found.as_dict())}, indent=2))
-        else:
-            for line in check_lines(found):
-                print(line)
-        if not found.works:
-            raise typer.Exit(1)
-
-
-@data_app.command("sheet", epilog="Example: bise data sheet biased-mnist --rho 0.9 --out sheet.png")
-@own_data
-def data_sheet(
-    source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
-    out: Annotated[Path, typer.Option(help="PNG file to write.")],
-    own: dict[str, Any],
-    split: Annotated[str, typer.Option(help="Which split to show.")] = "train",
-    per_group: Annotated[int, typer.Option(min=1, help="Pictures of each target and bias.")] = 2,
-    scale: Annotated[int | None, typer.Option(min=1, help="Times that each is enlarged; default by its size.")] = None,
-) -> None:
-    """A picture to look at: a few samples of every target (row) and bias (column)."""
-    with _guard():
-        from bise.errors import BadInput
-        from bise.jobs import sheet_job
-
-        if out.suffix.lower() != ".png":
-            raise BadInput(f"--out {out} should end in .png")
-        sheet_job(source, own, out, split=split, per_group=per_group, scale=scale)
-        print(out)
-
-
-@data_app.command("download", epilog="Example: bise data download mnist --data-root data")
-def data_download(
-    name: Annotated[str, typer.Argument(help="Which files: mnist.")],
-    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Fetch a data set's original files and check them; what is there already is left alone."""
-    with _guard():
-        from bise.data import download
-        from bise.terminal import Bars
-
-        with Bars() as bars:
-            folder = download(name, data_root, progress=bars)
-        found = {"folder": str(folder), "checked": "md5"}
-        print(json.dumps(found) if as_json else f"{folder}: all files are there, md5 checked")
-
-
-@contextmanager
-def _guard(resumable: bool = False) -> Iterator[None]:
-    """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130; any other failure in one and 1."""
-    import warnings
-
-    from bise.errors import BadInput, BiseWarning, Unwritable
-
-    def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if _verbose.get() or issubclass(category, BiseWarning):
-            print(f"warning: {message}", file=sys.stderr)
-
-    try:
-        with warnings.catch_warnings():
-            if _verbose.get():
-                warnings.simplefilter("always")
-            warnings.simplefilter("always", BiseWarning)
-            warnings.showwarning = tell
-            yield
-    except BadInput as error:
-        print(f"bise: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt as error:
-        how = "with --resume to go on" if resumable else "to start over"
-        print(f"bise: stopped; run the same command again {how}", file=sys.stderr)
-        raise typer.Exit(130) from error
-    except Unwritable as error:
-        remedy = ", then go on with --resume" if resumable else " and run the same command again"
-        print(f"bise: the run failed: {error}; make room or allow writing there{remedy}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    except (typer.Exit, typer.Abort):
-        raise
-    except Exception as error:
-        if _verbose.get():
-            traceback.print_exc()
-        else:
-            what = (str(error).strip().splitlines() or ["no message"])[0]
-            print(f"bise: the run failed: {type(error).__name__}: {what} (-v shows where)", file=sys.stderr)
-        raise typer.Exit(1) from error
-
-
 def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], as_json: bool) -> None:
     """Shrink a run's network, write each file that is named, and show the figures."""
     from rich.console import Console
@@ -492,6 +388,9 @@ def _split(load: Any, split: str) -> Any:
     if data is None:
         raise BadInput(f"--data has no split {split!r}; choose another with --split")
     return data
+
+
+app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reproduce)
 
 
 def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:

@@ -67,7 +67,7 @@ class ExtractConfig:
     weight_decay: float = 1e-4
     kappa: float = 0.5
     """κ: τ is multiplied by it …"""
-    upsilon: int = 10
+    upsilon: int = 5
     """υ: … after every so many epochs, …"""
     tau_min: float = 1e-3
     """τ_min: … until it falls below this."""
@@ -142,6 +142,7 @@ class ExtractConfig:
             "weights": "paper",
             "head_data": "natural",
             "steps": None,
+            "upsilon": 10,
             "head_steps": None,
             "collapse": "undo",
             "selection": "accuracy",

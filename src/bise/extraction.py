@@ -69,7 +69,7 @@ def extract(
     before = fingerprint(model)
     example = inputs.example()
     placement = place(model, example, patterns=sites)
-    updated = frozenset() if config.bn == "frozen" else _batch_norm_tensors(model, config.bn)
+    updated = frozenset() if config.bn == "frozen" else batch_norm_tensors(model, config.bn)
     sub = Subnetwork(
         model,
         placement.sites,
@@ -121,7 +121,7 @@ def check_classes(logits: Tensor, cells: Cells) -> None:
         )
 
 
-def _batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:
+def batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:
     """The names of BatchNorm's running statistics, and of β and γ where they are learned too."""
     names: list[str] = []
     for path, module in model.named_modules():

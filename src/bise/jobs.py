@@ -21,7 +21,7 @@ from bise.data.contract import Labelled, Progress, labels
 from bise.data.identity import data_sha256
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
-from bise.deployment import deploy
+from bise.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
@@ -99,6 +99,8 @@ def extract_job(
         sub.save(run.folder / "subnetwork")
         if test is not None:
             summary["subnetwork"] = run.once("subnetwork", partial(audited, sub))
+        counted = run.once("sizes", partial(sizes, sub, train, progress))
+        summary["subnetwork"] = summary.get("subnetwork", {}) | counted
         summary |= {
             "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
             "selection": sub.record["selection"],

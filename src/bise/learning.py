@@ -317,6 +317,8 @@ class Learner:
         )
         if self.log is not None:
             self.log(row | {"collapsed": closed})
+        if self.progress is not None:
+            self.progress("extracting", epoch, epoch)  # there is no more to come
 
     def _result(self, epoch: int) -> Subnetwork:
         """The subnetwork of the best mask, or of the last one, with the record of how it came about."""

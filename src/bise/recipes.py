@@ -46,8 +46,8 @@ class Recipe:
     """Which mask and which finetuned epoch: "best" on val, or "last" where the paper has no validation set."""
     metric: str
     """What the paper's table shows: "accuracy" over samples, "unbiased" or "worst_group"."""
-    shape: Mapping[str, int] = field(default_factory=dict)
-    """What a BERT that starts from scratch has in place of bert-base-uncased's sizes."""
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    """What an architecture that starts from scratch has in place of its usual sizes."""
     extract_balanced: Mapping[str, Any] = field(default_factory=dict)
     """What the recipe changes in the preset `balanced` of extraction …"""
     finetune_balanced: Mapping[str, Any] = field(default_factory=dict)
@@ -295,8 +295,8 @@ def start(recipe: Recipe, weights: str | Path | None = None, *, seed: int = 0) -
 
 
 def _small(kind: Callable[..., nn.Module]) -> Callable[..., tuple[nn.Module, str]]:
-    def make(classes: int, weights: str | Path | None = None) -> tuple[nn.Module, str]:
-        model = kind(classes=classes)
+    def make(classes: int, weights: str | Path | None = None, **shape: Any) -> tuple[nn.Module, str]:
+        model = kind(classes=classes, **shape)
         if weights is None:
             return model, "scratch"
         if str(weights) == "imagenet":

@@ -238,6 +238,9 @@ def function(name: str, option: str) -> Any:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise BadInput(f"{option} {name!r} names no function; write package.module:function")
+    if module.endswith(".py"):
+        right = f"{module.removesuffix('.py').replace('/', '.')}:{attribute}"
+        raise BadInput(f"{option} {name!r} names a file; write {right}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -39,7 +39,7 @@ class Bars:
             disable=not self.live,
         )
         self.tasks: dict[str, TaskID] = {}
-        self.started: dict[str, float] = {}
+        self.running: dict[str, tuple[float, int, int, int]] = {}  # since when, from where, done, total
         self.told = time.monotonic()
 
     def __enter__(self) -> Bars:
@@ -65,15 +65,18 @@ class Bars:
             self.progress.remove_task(self.tasks.pop(label))
 
     def _line(self, label: str, done: int, total: int) -> None:
+        """Tell of the work that began first, since what runs inside it says nothing about the time left."""
         now = time.monotonic()
-        start = self.started.setdefault(label, now)
+        since, first, *_ = self.running.get(label, (now, done))
+        self.running[label] = since, first, done, total
+        outer, (since, first, at, of) = next(iter(self.running.items()))
         if done >= total:
-            del self.started[label]
+            del self.running[label]
         if now - self.told < self.EVERY:
             return
         self.told = now
-        left = (now - start) / done * (total - done) if done and now > start else None
-        self.console.print(f"{label}: {done}/{total}" + (f", about {left:.0f} s left" if left is not None else ""))
+        left = f", about {_duration((now - since) / (at - first) * (of - at))} left" if first < at < of else ""
+        self.console.print(f"{outer}: {at}/{of}{left}")
 
 
 def audit_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -107,7 +110,7 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
     for label, key in (("parameters", "parameters"), ("MACs a sample", "macs")):
         dense, shrunk = figures[key]["dense"], figures[key]["shrunk"]
         table.add_row(label, _short(dense), _short(shrunk), f"{shrunk / max(1, dense):.2f}")
-    for batch, times in figures["latency_by_batch"].items():
+    for batch, times in figures.get("latency_by_batch", {}).items():
         label = f"latency, batch {batch}, {times['device']}"
         table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table
@@ -194,6 +197,13 @@ def _short(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return str(count)
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _percent(value: float | None) -> str:

@@ -79,6 +79,7 @@ def train_job(
         "recipe": asdict(chosen),
         "seed": seed,
         "start": provenance,
+        "weights": weights,
         "device": str(where),
         "limit": limit,
         "sha256": {"start": fingerprint(model), "train": data_sha256(train), "test": data_sha256(test)},

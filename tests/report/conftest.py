@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
+from typer.testing import CliRunner
 
+from bise.cli import app
 from bise.data import Labelled, tokens
 from bise.data.coders import coder_of
 from bise.data.naming import LabelNames
 from bise.data.tables import read_table
+from bise.demo import demo
 from bise.jobs import extract_job, finetune_job, shrink_job
 from real_models import make
 
@@ -140,6 +143,25 @@ def bert_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "bert"
     quick(make("small BERT")[0].eval(), comments, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "demo"
+    demo(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def madlibs_run(tmp_path_factory):
+    """A small BERT that has seen 600 real sentences."""
+    base = tmp_path_factory.mktemp("runs")
+    vanilla = ["train", "biased-madlibs-small", "--limit", "600", "--epochs", "4", "--device", "cpu"]
+    found = ["extract", "--from", str(base / "vanilla"), "--steps", "4", "--upsilon", "1"]
+    for words, name in ((vanilla, "vanilla"), (found, "madlibs")):
+        result = CliRunner().invoke(app, [*words, "--out", str(base / name)])
+        assert result.exit_code == 0, result.output
+    return base / "madlibs"
 
 
 @pytest.fixture(scope="session")

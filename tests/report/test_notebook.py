@@ -42,6 +42,35 @@ def test_a_subnetwork_as_a_table_and_as_text():
     assert "Linear" in repr(sub), "repr still shows every module"
 
 
+def test_labels_as_a_table_and_as_text():
+    """Counted by hand: y 0 0 0 1 1 1 1, b 0 0 1 1 1 1 –."""
+    data = bise.data.Labelled(torch.zeros(7, 1), y=[0, 0, 0, 1, 1, 1, 1], b=[0, 0, 1, 1, 1, 1, -1])
+    assert repr(data) == "Labelled(7 samples)"
+    cells = bise.data.labels(data)
+    assert str(cells).splitlines() == [
+        "7 samples in 3 of 4 cells of y and b",
+        "  b: ρ = 0.833, 1 conflicting",
+        "  1 without a bias label",
+    ]
+    shown = Cells(cells._repr_html_()).found
+    assert shown[shown.index("y \\ b") :] == ["y \\ b", "0", "1", "0", "2", "1", "1", "0", "3"]
+
+
+def test_labels_of_two_biases_as_a_list():
+    cells = bise.data.labels(bise.data.Labelled(torch.zeros(3, 1), y=[0, 1, 1], b=[(0, 1), (1, 0), (1, 0)]))
+    shown = Cells(cells._repr_html_()).found
+    assert shown[-4:] == ["y=1 b=(1, 0)", "2", "y=0 b=(0, 1)", "1"]
+
+
+def test_a_shrink_report_as_a_table_and_as_text():
+    mask = torch.ones(16, dtype=torch.bool)
+    mask[:4] = False
+    small = bise.subnetwork(toy_model(), {"4": mask}, example=torch.randn(3, 8)).shrink(torch.randn(4, 8))
+    # 8·16 + 16, 2·16 of BatchNorm, 16·16 + 16, 16·3 + 3; then 12 rows and columns instead of 16 in the last two
+    assert "parameters  499 → 419 (84 %)" in str(small.shrink_report)
+    assert "419 (84 %)" in Cells(small.shrink_report._repr_html_()).found
+
+
 def test_names_are_escaped():
     class Odd(torch.nn.Sequential):
         pass

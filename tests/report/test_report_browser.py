@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -91,6 +92,37 @@ def test_it_fits_and_everything_is_drawn(run, width, theme, opened, request):
     assert seen > 100
     assert bad == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nor with every table unfolded"
+
+
+@pytest.mark.long
+@pytest.mark.data
+@pytest.mark.parametrize("run", ["demo_run", "madlibs_run"])
+def test_real_runs(run, opened, request):
+    """The demo, and a BERT on real sentences: everything drawn, and the figures follow the slider."""
+    folder = request.getfixturevalue(run)
+    assert (folder / "report.html").stat().st_size < 6_000_000
+    curve = json.loads((folder / "thresholds.json").read_text())["points"]
+    for theme in ("light", "dark"):
+        for width in (1280, 390):
+            page = opened(folder, width=width, theme=theme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            marks = "(s) => s.querySelectorAll('polyline, rect, circle, line').length"
+            drawn = page.evaluate(f"[...document.querySelectorAll('figure svg[role=img]')].map({marks})")
+            assert len(drawn) >= 8
+            assert min(drawn) > 1
+            assert page.evaluate(CONTRAST)[1] == []
+            for place in (0, len(curve) - 1):
+                page.locator("#zeta").focus()
+                page.keyboard.press("End" if place else "Home")
+                assert float(page.locator("#r-zeta").inner_text()) == curve[place]["zeta"]
+                assert page.locator("#r-count").inner_text() == f"{curve[place]['open']} of {curve[place]['all']}"
+                shown = float(page.locator("#r-conflicting").inner_text().split("\u202f")[0])
+                assert shown == pytest.approx(100 * curve[place]["conflicting"], abs=0.051)
+    if run == "madlibs_run":
+        assert " is " in page.locator("#sample-list").inner_text()
+        assert "identity" in page.locator("h1").inner_text()
+    else:
+        assert page.locator("#sample-list img").count() == 120
 
 
 def test_sentences_of_a_bert_run_are_shown(bert_run, opened):

@@ -74,6 +74,18 @@ def test_what_flipped_comes_first():
     assert len(choose(cells, torch.arange(8), kind, count=4)) <= 4
 
 
+def test_flips_of_both_kinds_are_mixed():
+    """900 mended and 60 broken samples: a reader of the first 28 sees about two of the first to one of the other."""
+    y = torch.arange(1000) % 2
+    cells = Cells.of(y, torch.arange(1000) // 2 % 2)
+    before, after = 1 - y, y.clone()
+    before[900:960], after[900:960] = y[900:960], 1 - y[900:960]
+    kind = kinds(cells, torch.arange(1000), before, after)
+    first = kind[choose(cells, torch.arange(1000), kind)[:28]].tolist()
+    assert 10 <= first.count(0) <= 24
+    assert first.count(0) + first.count(1) == 28
+
+
 def test_the_curve_meets_the_audits(picture_run):
     """All units open is the model, ζ = 0.5 is the subnetwork: the same figures as in the summary."""
     curve = json.loads((picture_run / "thresholds.json").read_text())

@@ -65,8 +65,8 @@ def test_every_job_leaves_a_page_with_every_section(picture_run):
     assert "not one weight changed" in heading
 
 
-def test_headings_are_in_order_and_tables_have_headers(picture_run, table_run, hostile_run):
-    for folder in (picture_run, table_run, hostile_run):
+def test_headings_are_in_order_and_tables_have_headers(picture_run, table_run, hostile_run, bert_run):
+    for folder in (picture_run, table_run, hostile_run, bert_run):
         page = parsed(folder)
         levels = [int(name[1]) for name, _ in page.elements if re.fullmatch("h[1-6]", name)]
         assert levels[0] == 1
@@ -76,6 +76,8 @@ def test_headings_are_in_order_and_tables_have_headers(picture_run, table_run, h
         for svg in page.all("svg"):
             assert svg.get("aria-hidden") or (svg["role"] == "img" and svg["aria-label"])
         assert all(image["alt"] for image in page.all("img"))
+        for control in (*page.all("input"), *page.all("select")):
+            assert control["id"] in {label.get("for") for label in page.all("label")}
         ids = [a["id"] for _, a in page.elements if a.get("id")]
         assert len(ids) == len(set(ids))
         assert page.all("html")[0]["lang"] == "en"
@@ -143,6 +145,7 @@ def test_a_run_without_curve_samples_or_subnetwork(picture_run, tmp_path):
     assert {"accuracy", "groups", "verified", "reproduce"} <= {h["id"] for h in page.all("h2")}
     assert "threshold" not in {h["id"] for h in page.all("h2")}
     assert "subnetwork" not in page.text["h1"][0]
+    assert "before" not in [text.strip(": ") for parts in page.text.values() for text in parts], "there is no after"
 
 
 def test_the_command(picture_run, tmp_path):
@@ -165,6 +168,7 @@ def test_the_reproducing_command_is_one_that_exists(picture_run):
     assert "--model mine:net" in command
     assert "--gamma 1" in command
     assert any("bise finetune runs/pictures --epochs 2" in text for text in code)
+    assert any(text.endswith("\nbise shrink runs/pictures") for text in code)
 
 
 def test_a_page_that_fails_does_not_fail_the_run(tmp_path):

@@ -70,6 +70,18 @@ def test_every_family_goes_all_the_way(vocabulary, tmp_path, kind, units, bottle
         np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta"])
+def test_shrinking_on_a_gpu_is_exact(vocabulary, kind):
+    """There attention lays its output out in another way in float64, where the check is done."""
+    model = small(kind).cuda()
+    example = Inputs(labelled(vocabulary), torch.device("cuda")).example(8)
+    masks = {name: torch.arange(units) % 3 > 0 for name, units in bise.sites(model, example).items()}
+    report = bise.subnetwork(model, masks).shrink(example).shrink_report
+    assert max(report.differences.values()) <= 1e-10
+    assert report.parameters_after < report.parameters_before
+
+
 def test_a_tokenizer_needs_texts_and_a_form(vocabulary, tmp_path):
     data = labelled(vocabulary)
     sub = bise.subnetwork(small(), {})

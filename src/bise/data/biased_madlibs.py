@@ -20,6 +20,7 @@ from bise.data.arguments import SPLITS, check_choice, check_share
 from bise.data.coders import word_pieces
 from bise.data.contract import Labelled
 from bise.data.idx import data_root
+from bise.data.naming import LabelNames
 from bise.data.tokens import Sentences
 from bise.errors import BadInput
 
@@ -43,6 +44,12 @@ VAL_NAMES, TEST_NAMES = 4, 10
 UNSEEN_TEMPLATES = ("being_adj", "you_are_adj")
 """Only in the test split."""
 LENGTH = 32
+NAMES = LabelNames(
+    target="tone",
+    biases=("identity",),
+    classes=("kind", "hostile"),
+    bias_classes=(("origin or faith", "gender, sexuality, age or disability"),),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +101,7 @@ def biased_madlibs(
         classes=2,
         bias_classes=2,
         aligned=[0, 1],
+        names=NAMES,
     )
 
 

@@ -86,6 +86,20 @@ class Cells:
     def __len__(self) -> int:
         return len(self.y)
 
+    def __str__(self) -> str:
+        """Sizes and ρ; `repr` shows the labels themselves."""
+        filled, total = int((self.counts > 0).sum()), len(self.counts)
+        lines = [f"{len(self):,} samples in {filled} of {total} cells of {' and '.join(self.columns)}"]
+        for k, which in enumerate(self.columns[1:]):
+            lines.append(f"  {which}: ρ = {self.rho[k]:.3f}, {int(self.conflicting[:, k].sum()):,} conflicting")
+        lines += [f"  {self.unknown:,} without a bias label"] if self.unknown else []
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from bise.report.notebook import cells_html
+
+        return cells_html(self)
+
     @property
     def biases(self) -> int:
         return len(self.bias_classes)

@@ -88,7 +88,7 @@ def check(
     for name in ("val", "test"):
         if name not in there:
             lost = "the last mask is taken instead of the best" if name == "val" else "nothing is audited"
-            notes.append(f"there is no {name} split: {lost}")
+            notes.append(f"there is no {name} split: {lost}; mark rows as {name}, or hold some out (--holdout 0.1,0.2)")
         elif train is not None:
             _covered(train, there[name], name, obstacles)
     return Check(

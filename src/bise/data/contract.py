@@ -72,6 +72,10 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
     def __len__(self) -> int:
         return len(self.y)
 
+    def __repr__(self) -> str:
+        of = "" if self.names is None else f" of {' and '.join(self.names.columns)}"
+        return f"{type(self).__name__}({len(self):,} samples{of})"
+
     def __getitem__(self, index: int) -> tuple[Any, int, Any]:
         b = None if self.b is None else self.b[index].tolist()
         x = input_of(self.dataset[index])
@@ -150,8 +154,8 @@ def labels(
     if b is None:
         if need_bias:
             raise BadInput(
-                "the data set has no bias labels b; yield (x, y, b), wrap it in bise.data.Labelled(dataset, y=…, b=…),"
-                " or let bise.pseudo_bias make them"
+                "the data set has no bias labels b; name their column with --bias, yield (x, y, b), wrap it in"
+                " bise.data.Labelled(dataset, y=…, b=…), or let bise.pseudo_bias make them"
             )
         b = torch.zeros(len(dataset), 1, dtype=torch.long)
     # other data sets may use these names for something else

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import Tensor
 from torch.utils.data import Subset
 
 from bise.data.contract import Deferred, Labelled
@@ -21,11 +22,16 @@ def subset(labelled: Labelled, count: int, seed: int = 0) -> Labelled:
         raise BadInput(f"{count} samples are too few; give 1 or more")
     if count >= len(labelled):
         return labelled
-    index = torch.randperm(len(labelled), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    return taken(labelled, torch.randperm(len(labelled), generator=torch.Generator().manual_seed(seed))[:count])
+
+
+def taken(labelled: Labelled, index: Tensor) -> Labelled:
+    """The samples `index`, in the data set's order."""
+    index = index.sort().values
     inner = labelled.dataset
     out = copy.copy(labelled)
     if isinstance(inner, Deferred):
-        out.dataset = Deferred(lambda: inner.tensors[0][index], count)
+        out.dataset = Deferred(lambda: inner.tensors[0][index], len(index))
     elif isinstance(inner, Sentences):
         out.dataset = Sentences(inner.texts.take(index.tolist()), inner.coder)
     else:

@@ -24,6 +24,7 @@ from bise.engine.checkpoints import (
     restore_global_random_state,
     restore_optimizer,
 )
+from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps, check_figures
@@ -53,7 +54,8 @@ def fit(
     """
     training = _Training(sub, inputs, cells, config, validation, checkpoint)
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):  # dropout draws from the global generators, which stay the caller's
+    # dropout draws from the global generators, which stay the caller's
+    with torch.random.fork_rng(devices=cuda), large_kernels(sub.network):
         torch.manual_seed(config.seed)
         training.resume()
         if log is not None:

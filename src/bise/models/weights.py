@@ -20,7 +20,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
         return read_tensors(path)
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:
+        raise BadInput(
+            f"weights {path} can't be read: it holds more than tensors, and could run code; save model.state_dict()"
+            " instead of the model, or a .safetensors file"
+        ) from error
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):

@@ -39,7 +39,7 @@ def verified(facts: Facts) -> Html:
         )
         items.append(("done", "Judged on samples that were not trained on",
                       f"{audited['n']:,} samples of the test split; which {facts.bias} helps is {how}."))  # fmt: skip
-    for name, figures in (facts.shrunk.get("files") or {}).items():
+    for name, figures in facts.files.items():
         text = f"Run once and compared with the shrunk network: relative difference {figures['difference']:.0e}."
         items.append(("done", f"The exported file {name} gives the same answers", text))
     signs = {"done": "✓", "open": "○", "failed": "✗"}
@@ -66,7 +66,7 @@ def _exactness(facts: Facts) -> tuple[str, str, Any]:
         return (
             "open",
             title,
-            ["Not shrunk yet; ", tag("code", f"bise shrink runs/{facts.folder}"), " does and checks it."],
+            ["Not shrunk; ", tag("code", f"bise shrink runs/{facts.folder}"), " does and checks it, or says why not."],
         )
     state = "done" if difference <= 1e-10 else "failed"
     return state, title, f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: 1e-10)."
@@ -77,7 +77,8 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
     stopped = f" The run ended at {facts.summary.get('stopped', 'the schedule’s end')}."
     if selection.get("kind") == "best":
         value = f" ({percent(selection.get('value'), 1)})" if selection.get("value") is not None else ""
-        text = f"The best mask on {selection.get('on')}{value}, of epoch {selection.get('epoch')}.{stopped}"
+        by = str(selection.get("on")).replace("_", " ")
+        text = f"The best mask on {by}{value}, of epoch {selection.get('epoch')}.{stopped}"
         return "done", "The mask was selected on validation data, not on the test data", text
     return "open", "The mask is the last one", f"There was no validation data to select by.{stopped}"
 
@@ -91,7 +92,7 @@ def reproduce(facts: Facts) -> Html:
         "reproduce",
         "How to do it again",
         tag("pre", tag("code", "\n".join(lines))) if lines else None,
-        tag("p", "The same seed gives the same masks on the same machine with as many threads.", cls="note"),
+        tag("p", "The same seed gives the same result on the same machine with as many threads.", cls="note"),
         tag(
             "details",
             tag("summary", "The complete configuration"),

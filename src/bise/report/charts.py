@@ -156,8 +156,7 @@ def site_bars(label: str, sites: Sequence[tuple[str, int, int]]) -> Html:
     body: list[Any] = []
     for row, (name, kept, total) in enumerate(sites):
         y = 4 + row * step
-        shown = name.removeprefix(prefix)
-        shown = shown if len(shown) <= 21 else f"{shown[:8]}…{shown[-12:]}"
+        shown = _abbreviated(name.removeprefix(prefix))
         width = (right - left) * kept / max(1, total)
         body.append(text(left - 8, y + 11, shown, "tick", "end"))
         body.append(tag("rect", x=left, y=y + 2, width=right - left, height=step - 8, cls="closed", rx=2))
@@ -176,6 +175,16 @@ def _shared_start(names: Sequence[str]) -> str:
             break
         shared += 1
     return "".join(f"{part}." for part in names[0].split(".")[:shared])
+
+
+def _abbreviated(name: str, most: int = 21) -> str:
+    """A dotted name in few letters, numbers kept, since layers often differ in those only: e.l.0.output.dense."""
+    parts = name.split(".")
+    for k in range(len(parts) - 1):
+        if len(".".join(parts)) > most and not parts[k].isdecimal():
+            parts[k] = parts[k][:1]
+    name = ".".join(parts)
+    return name if len(name) <= most else f"{name[: most - 13]}…{name[-12:]}"
 
 
 def histogram(label: str, kept: Sequence[float], closed: Sequence[float], bins: int = 30) -> Html:

@@ -35,7 +35,7 @@ def course(facts: Facts) -> Html | None:
     return section(
         "course",
         "The course of the run",
-        tag("p", "For who wants to see how it got there. Epochs go from left to right.", cls="lead"),
+        tag("p", "How it got there, epoch by epoch.", cls="lead"),
         tag("div", charts, cls="small-columns"),
     )
 
@@ -49,7 +49,8 @@ def _extraction(facts: Facts, rows: list[dict[str, Any]]) -> list[Html]:
         _chart("Loss", rows, {"loss": ("loss", "after"), "cross_entropy": ("cross-entropy", "tuned")}, mark=mark,
                about="What extraction makes small: errors, plus γ times the information on the bias."),
         _chart("Information about the bias", rows, {"mutual_information": ("mutual information", "after")}, mark=mark,
-               about="What the bias head can still read: 0 is nothing, 1 everything."),
+               about="What the bias head reads of it in training: 0 is nothing, 1 everything. It is one of two things"
+               " that are weighed, so it may rise as well."),
         _chart("Units open", rows, {"open": ("units open", "after")}, mark=mark, about="At each epoch’s end."),
         _chart("Mask flips", rows, {"flips": ("gates that changed", "before")}, mark=mark,
                about="How many gates opened or closed in each epoch."),

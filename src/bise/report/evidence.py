@@ -243,8 +243,8 @@ def choose(cells: Cells, index: Tensor, kind: Tensor, count: int = SAMPLES) -> l
             chosen.append(queues[cell].pop())
             taken[cell] = taken.get(cell, 0) + 1
             queues = {cell: queue for cell, queue in queues.items() if queue}
-    rank = {place: i for i, place in enumerate(shuffled)}
-    return sorted(chosen, key=lambda place: (int(kind[place]) > 1, rank[place]))
+    mixed = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(1)).tolist()
+    return sorted((chosen[i] for i in mixed), key=lambda place: int(kind[place]) > 1)
 
 
 def group_names(cells: Cells) -> dict[int, str]:

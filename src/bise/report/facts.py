@@ -37,6 +37,10 @@ class Facts:
         """The networks that were audited, by their names in the summary."""
         return {name: self.summary[name] for name in MODELS if "unbiased" in (self.summary.get(name) or {})}
 
+    def called(self, name: str) -> str:
+        """What the page calls a network; a model that stands alone is no "before"."""
+        return "model" if list(self.models) == ["vanilla"] else MODELS[name]
+
     @property
     def data(self) -> dict[str, Any]:
         found = self.summary.get("data")
@@ -79,11 +83,18 @@ class Facts:
     @property
     def shrunk(self) -> dict[str, Any]:
         """Sizes of the shrunk network, of the subnetwork's own or of the finetuned one: the mask is the same."""
-        for name in ("subnetwork", "finetuned"):
-            found = (self.summary.get(name) or {}).get("shrunk")
-            if found:
-                return dict(found)
-        return {}
+        found = self._shrunk_networks()
+        timed = [figures for figures in found if "latency_by_batch" in figures]
+        return dict((timed or found or [{}])[0])
+
+    @property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """{exported file: how it compares}, of both networks."""
+        return {name: figures for part in self._shrunk_networks() for name, figures in part.get("files", {}).items()}
+
+    def _shrunk_networks(self) -> list[dict[str, Any]]:
+        parts = [self.summary.get(name) or {} for name in ("subnetwork", "finetuned")]
+        return [part["shrunk"] for part in parts if part.get("shrunk")]
 
     @property
     def weights_kept(self) -> bool:

@@ -104,7 +104,8 @@ def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit
         body.append(tag("tr", line))
     dense = " many" if len(where.columns) > 12 else ""
     long = " tilted" if len(where.columns) > 4 and max(map(len, where.columns), default=0) > 3 else ""
-    grid = tag("table", tag("caption", caption), head, tag("tbody", body), cls=f"heat{dense}{long}", id=key)
+    few = " few" if len(where.columns) <= 4 else ""
+    grid = tag("table", tag("caption", caption), head, tag("tbody", body), cls=f"heat{dense}{long}{few}", id=key)
     return tag("div", grid, cls="scroll", tabindex=0, role="region", aria_label=caption)
 
 

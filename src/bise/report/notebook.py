@@ -1,4 +1,4 @@
-"""Small tables for notebooks: what an audit found, and what a subnetwork keeps."""
+"""Small tables for notebooks: labels, what an audit found, what a subnetwork keeps, what shrinking did."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from bise.report.markup import Html, tag
 
 if TYPE_CHECKING:
     from bise.auditing import Audit
+    from bise.data.cells import Cells
     from bise.gates import Subnetwork
+    from bise.shrink import ShrinkReport
 
 MOST_ROWS = 12
+CELL = "text-align:left;padding:2px 16px 2px 0"
+MOST_CELLS = 20
+"""Labels of a target or bias up to which the cells are a table of target by bias."""
 
 
 def audit_html(audit: Audit) -> str:
@@ -53,18 +58,49 @@ def subnetwork_html(sub: Subnetwork) -> str:
     return str(tag("div", _table(title, ("site", "open", "units", "share"), rows)))
 
 
+def cells_html(cells: Cells) -> str:
+    """How many samples of each target and bias; of very many cells the largest."""
+    rows: list[tuple[Any, ...]]
+    title = str(cells)
+    if cells.biases == 1 and max(cells.classes, *cells.bias_classes) <= MOST_CELLS:
+        head = (f"{cells.columns[0]} \\ {cells.columns[1]}", *(cells.label(1, b) for b in range(cells.bias_classes[0])))
+        counts = cells.counts.view(cells.classes, -1).tolist()
+        rows = [(cells.label(0, y), *(f"{n:,}" for n in row)) for y, row in enumerate(counts)]
+        return str(tag("div", _table(title, head, rows)))
+    largest = sorted(cells.names(), key=lambda cell: -int(cells.counts[cell]))
+    rows = [(cells.name_of(cell), f"{int(cells.counts[cell]):,}") for cell in largest[:MOST_ROWS]]
+    if len(largest) > MOST_ROWS:
+        rows.append((f"… and {len(largest) - MOST_ROWS} smaller cells", ""))
+    return str(tag("div", _table(title, ("cell", "samples"), rows)))
+
+
+def shrink_html(report: ShrinkReport) -> str:
+    """Sizes, the differences that were seen, and where closed channels had to stay."""
+    share = report.parameters_after / max(1, report.parameters_before)
+    rows: list[tuple[Any, ...]] = [
+        ("parameters before", f"{report.parameters_before:,}"),
+        ("parameters after", f"{report.parameters_after:,} ({100 * share:.0f} %)"),
+        ("largest difference in float64", f"{max(report.differences.values()):.0e}"),
+        ("difference as it is", f"{report.float32:.0e}"),
+        *(("barrier", str(barrier)) for barrier in report.barriers[:MOST_ROWS]),
+    ]
+    if len(report.barriers) > MOST_ROWS:
+        rows.append((f"… and {len(report.barriers) - MOST_ROWS} more barriers", ""))
+    return str(tag("div", _table("Closed units removed", ("", ""), rows)))
+
+
 def _table(caption: str, head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Html:
     return tag(
         "table",
-        tag("caption", caption, style="text-align:left;font-weight:bold"),
-        tag("thead", tag("tr", [tag("th", name, scope="col", style="text-align:left") for name in head])),
+        tag("caption", caption, style="text-align:left;font-weight:bold;white-space:pre"),
+        tag("thead", tag("tr", [tag("th", name, scope="col", style=CELL) for name in head])),
         tag(
             "tbody",
             [
                 tag(
                     "tr",
-                    tag("th", row[0], scope="row", style="text-align:left"),
-                    [tag("td", value) for value in row[1:]],
+                    tag("th", row[0], scope="row", style=CELL),
+                    [tag("td", value, style=CELL) for value in row[1:]],
                 )
                 for row in rows
             ],

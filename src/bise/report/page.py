@@ -12,7 +12,7 @@ from bise.report.assurance import reproduce, verified, words_used
 from bise.report.colours import theme_css
 from bise.report.courses import course
 from bise.report.examples import samples
-from bise.report.facts import MODELS, Facts
+from bise.report.facts import Facts
 from bise.report.markup import Html, foreign, tag
 from bise.report.sections import accuracy, groups, removed
 from bise.report.sliding import sliding
@@ -89,27 +89,29 @@ def _tiles(facts: Facts) -> Html | None:
         ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
         (f"Where {facts.helps} (aligned)", lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"])),
     )
-    return tag("ul", [_tile(title, read, models) for title, read in wanted], cls="tiles")
+    return tag("ul", [_tile(title, read, facts) for title, read in wanted], cls="tiles")
 
 
-def _tile(title: str, read: Any, models: dict[str, Any]) -> Html:
+def _tile(title: str, read: Any, facts: Facts) -> Html:
+    models = facts.models
     value, interval = read(models["vanilla"])
     move: list[Any] = [tag("span", percent(value), cls="from")]
-    ranges = [_range(interval)]
+    lines = [("95 % intervals", ""), (f"{facts.called('vanilla')}: ", _range(interval))]
+    if len(models) == 1:
+        lines = [("95 % interval: ", _range(interval))]
     if "subnetwork" in models:
         value, interval = read(models["subnetwork"])
         move += [tag("span", "→", cls="arrow", role="img", aria_label="to"), tag("span", percent(value), cls="to")]
-        ranges.append(_range(interval))
-    lines = [f"95 % interval{'s' * (len(ranges) > 1)}: {', then '.join(ranges)}"]
+        lines.append((f"{facts.called('subnetwork')}: ", _range(interval)))
     for name in ("finetuned", "dense_finetuned"):
         if name in models:
             value, interval = read(models[name])
-            lines.append(f"{MODELS[name]}: {percent(value)} ({_range(interval)})")
+            lines.append((f"{facts.called(name)}: ", f"{percent(value)} ({_range(interval)})"))
     return tag(
         "li",
         tag("p", title, cls="label"),
         tag("p", move, cls="move"),
-        tag("p", [[line, tag("br")] for line in lines]),
+        tag("p", [[name, tag("span", figures, cls="whole"), tag("br")] for name, figures in lines]),
         cls="tile",
     )
 

@@ -45,7 +45,7 @@ def table(caption: str | None, head: Sequence[Any], rows: Sequence[Sequence[Any]
 def figure(
     title: str, chart: Html, behind: Html | None, *, about: str = "", legend: Html | None = None, card: bool = True
 ) -> Html:
-    """A chart with its title, and the same figures as a table for who wants or needs them."""
+    """A chart with its title, and the same figures as a table for those who want or need them."""
     return tag(
         "figure",
         tag("figcaption", title, tag("span", about) if about else None),

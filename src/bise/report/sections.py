@@ -7,7 +7,7 @@ from typing import Any
 
 from bise.report.charts import histogram, interval_chart, short, site_bars
 from bise.report.colours import STEPS
-from bise.report.facts import MODELS, Facts
+from bise.report.facts import Facts
 from bise.report.markup import Html, foreign, join, tag
 from bise.report.matrix import layout, matrix
 from bise.report.parts import figure, section, table
@@ -37,9 +37,9 @@ def accuracy(facts: Facts) -> Html | None:
             value, interval = read(audit)
             row.append(_with_interval(value, interval))
             if value is not None and interval and interval[0] is not None:
-                bands.setdefault(title, []).append((MODELS[name], CLASSES[name], value, interval[0], interval[1]))
+                bands.setdefault(title, []).append((facts.called(name), CLASSES[name], value, interval[0], interval[1]))
         rows.append(row)
-    worst = "; ".join(f"{MODELS[n]}: {group_text(facts, str(m['worst_group_name']))}" for n, m in models.items())
+    worst = "; ".join(f"{facts.called(n)}: {group_text(facts, str(m['worst_group_name']))}" for n, m in models.items())
     chart = interval_chart("Accuracy of each network with its 95 % interval; the figures are in the table", bands)
     dense = (
         " The dense control is the whole model, finetuned by the same settings: what finetuning does without a mask."
@@ -59,7 +59,7 @@ def accuracy(facts: Facts) -> Html | None:
             tag("figure", tag("figcaption", "Share of right answers"), chart, cls="card"),
             tag(
                 "div",
-                table("Share of right answers, with 95 % intervals", ["", *(MODELS[n] for n in models)], rows),
+                table("Share of right answers, with 95 % intervals", ["", *(facts.called(n) for n in models)], rows),
                 tag("p", "Worst groups: ", foreign(worst), ".", cls="note"),
                 _information(facts),
                 cls="card",
@@ -75,7 +75,7 @@ def _information(facts: Facts) -> Html | None:
     for name, audit in facts.models.items():
         for k, bias in enumerate(audit.get("biases") or []):
             probe = bias.get("probe") or {}
-            which = MODELS[name] + (
+            which = facts.called(name) + (
                 f", {facts.biases[k]}" if len(audit["biases"]) > 1 and k < len(facts.biases) else ""
             )
             rows.append(
@@ -105,12 +105,15 @@ def groups(facts: Facts) -> Html | None:
         return None
 
     def card(name: str) -> Html:
-        title = {"vanilla": "Before: the model as it was", "subnetwork": "After: the subnetwork inside it"}.get(
-            name, f"The {MODELS[name]} network" if name == "finetuned" else "The dense control"
-        )
+        titles = {
+            "vanilla": "Before: the model as it was" if len(models) > 1 else "The model",
+            "subnetwork": "After: the subnetwork inside it",
+            "finetuned": "The finetuned network",
+            "dense_finetuned": "The dense control",
+        }
         return tag(
             "div",
-            matrix(facts, f"{title}, % right", models[name]["by_group"], models[name], f"heat-{name}"),
+            matrix(facts, f"{titles[name]}, % right", models[name]["by_group"], models[name], f"heat-{name}"),
             cls="card",
         )
 
@@ -192,23 +195,30 @@ def _sizes(facts: Facts) -> Html:
         return join(
             tag("h3", "Size and speed"),
             tag(
-                "p", "Not measured yet. ", tag("code", f"bise shrink runs/{facts.folder}"),
+                "p", "Not measured. ", tag("code", f"bise shrink runs/{facts.folder}"),
                 " removes the closed units physically, checks that nothing else changes, and measures parameters,"
-                " arithmetic and latency; this page then shows them.",
+                " arithmetic and time; this page then shows them.",
             ),
         )  # fmt: skip
     rows: list[list[Any]] = []
     for label, key in (("parameters", "parameters"), ("multiply-adds a sample (MACs)", "macs")):
         dense, small = figures[key]["dense"], figures[key]["shrunk"]
         rows.append([label, short(dense), short(small), percent(small / max(1, dense))])
-    for batch, times in figures["latency_by_batch"].items():
+    latency = figures.get("latency_by_batch") or {}
+    for batch, times in latency.items():
         label = f"time for a batch of {batch}, {times['device']}"
         rows.append([label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", percent(times["ratio"])])
-    slow = max((times["ratio"] for times in figures["latency_by_batch"].values()), default=0) > 0.95
+    slow = max((times["ratio"] for times in latency.values()), default=0) > 0.95
     note = " Small networks gain less time than arithmetic: there is little to save." if slow else ""
+    about: Any = (
+        "Times are medians of alternating runs on the machine of the run. Their share is the median over neighbours,"
+        f" so that whatever else the machine did hits both.{note}"
+    )
+    if not latency:
+        about = ["Time isn’t measured yet: ", tag("code", f"bise shrink runs/{facts.folder}"), " does."]
     return join(
         table("Size and speed, closed units removed", ["", "whole model", "shrunk", "of it"], rows),
-        tag("p", f"Times are medians of alternating runs on the machine of the run.{note}", cls="note"),
+        tag("p", about, cls="note"),
     )
 
 

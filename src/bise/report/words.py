@@ -171,6 +171,18 @@ def commands(facts: Facts) -> list[str]:
         options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
+    return lines + _shrink_commands(facts, out)
+
+
+def _shrink_commands(facts: Facts, out: str) -> list[str]:
+    """For each network that was shrunk by a command of its own, which measures latency."""
+    lines = []
+    for name in ("subnetwork", "finetuned"):
+        figures = (facts.summary.get(name) or {}).get("shrunk") or {}
+        if "latency_by_batch" in figures:
+            files = {"onnx" if file.endswith(".onnx") else "out": shlex.quote(file) for file in figures["files"]}
+            of = " --of finetuned" if name == "finetuned" else ""
+            lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {file}" for key, file in files.items()))
     return lines
 
 
@@ -182,6 +194,9 @@ def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> 
         "seed": arguments.get("seed"),
         "protocol": arguments.get("protocol"),
         "epochs": ((config.get("recipe") or {}).get("train") or {}).get("epochs"),
+        "weights": config.get("weights"),
+        "select": arguments.get("select"),
+        "data_root": arguments.get("root"),
         "limit": arguments.get("limit"),
         "out": out,
     }
@@ -199,7 +214,9 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
     options |= {"bottleneck": config.get("bottleneck"), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
-    return f"bise extract{_options(options)}{sites}"
+    # a recipe may augment by itself, so that its run has to say it either way
+    augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
+    return f"bise extract{_options(options)}{augment}{sites}"
 
 
 def _options(options: Mapping[str, Any]) -> str:

@@ -42,6 +42,19 @@ class ShrinkReport:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        share = self.parameters_after / max(1, self.parameters_before)
+        lines = [
+            f"parameters  {self.parameters_before:,} → {self.parameters_after:,} ({100 * share:.0f} %)",
+            f"difference  {max(self.differences.values()):.0e} in float64, {self.float32:.0e} as it is (relative)",
+        ]
+        return "\n".join(lines + [f"barrier     {barrier}" for barrier in self.barriers])
+
+    def _repr_html_(self) -> str:
+        from bise.report.notebook import shrink_html
+
+        return shrink_html(self)
+
 
 def shrink(
     sub: Subnetwork, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"

@@ -50,6 +50,8 @@ class Rewrite:
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A new node, under the name of the module that the current one comes from."""
+        if target in (aten.view.default, aten._unsafe_view.default):
+            target = aten.reshape.default  # what a view asks of its input's layout may not hold in another precision
         node = self.graph.call_function(target, args, kwargs)
         if self._current is not None:
             for key in ("nn_module_stack", "val"):

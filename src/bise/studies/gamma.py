@@ -1,0 +1,58 @@
+"""The weight of the mutual information against accuracy and sparsity (the paper's Figure 3a)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bise.studies.drawing import band, grouped, panels, write_svg
+from bise.studies.job import Job
+from bise.studies.results import Row
+from bise.studies.scale import Scale
+from bise.studies.study import Study
+from bise.studies.tables import Column, footnote, size_columns, table, value_at
+from bise.studies.varied import varied_jobs, varied_lines
+
+VALUES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+
+
+def _label(value: float) -> str:
+    return f"γ = {value:g}"
+
+
+def _jobs(scale: Scale) -> list[Job]:
+    return varied_jobs(scale, {_label(value): {"gamma": value} for value in scale.some(VALUES)})
+
+
+def _show(rows: Sequence[Row]) -> str:
+    columns = [
+        Column(title="accuracy, %", metric="accuracy"),
+        Column(title="worst group, %", metric="worst_group"),
+        *size_columns(),
+    ]
+    return (
+        "BiasedMNIST, ρ = 0.99, best masks. The paper shows a figure without numbers.\n\n"
+        + table(rows, varied_lines([_label(value) for value in VALUES], {}), columns)
+        + "\n\n"
+        + footnote(rows)
+    )
+
+
+def _draw(rows: Sequence[Row], path: Path) -> None:
+    figure, axes = panels(2)
+    for axis, metric, factor, title in zip(
+        axes, ("accuracy", "sparsity.paper"), (100, 1), ("accuracy, %", "sparsity, %"), strict=True
+    ):
+        for preset in ("balanced", "paper"):
+            chosen = [row for row in rows if row["label"].endswith(preset)]
+            found = grouped((value_at(row, "config.extract.gamma") or 0.0, value_at(row, metric)) for row in chosen)
+            if found:
+                band(axis, {x: [factor * y for y in ys] for x, ys in found.items()}, f"preset {preset}")
+        axis.set_xscale("symlog", linthresh=0.1)
+        axis.set_xlabel("γ")
+        axis.set_ylabel(title)
+    axes[0].legend()
+    write_svg(figure, path)
+
+
+STUDY = Study(name="gamma", title="The weight γ", place="Figure 3a", jobs=_jobs, show=_show, draw=_draw)

@@ -1,0 +1,143 @@
+"""One thing that a study measures: a pure description, its complete configuration, and that configuration's hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any
+
+from bise.config import ExtractConfig, TrainConfig
+from bise.errors import BadInput
+from bise.recipes import Recipe, Rho, recipe
+from bise.studies.scale import Scale
+
+KINDS = ("vanilla", "extract", "finetune", "curve", "prune", "probe", "count")
+PRESETS = ("balanced", "paper")
+HOW = ("precision", "graphs", "compile", "memory")
+"""Settings that change how fast something is computed, and what is computed only by rounding."""
+PARTS: dict[str, type] = {"train": TrainConfig, "extract": ExtractConfig, "finetune": TrainConfig}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A network to train, extract, finetune or look at, and the line of a table that it belongs to."""
+
+    label: str
+    kind: str
+    """vanilla; extract; finetune; curve, over thresholds ζ; prune, over levels of sparsity; probe; count."""
+    recipe: str = "biased-mnist"
+    rho: Rho = None
+    protocol: str | None = None
+    seed: int = 0
+    preset: str = "balanced"
+    """Of the extraction, and of the finetuning after it."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """To the extraction's configuration."""
+    bias: str = "labels"
+    """Where the extraction's b come from: "labels", "pseudo", or "noise" for wrong ones on purpose."""
+    noise: float = 0.0
+    reestimate: bool = False
+    """Estimate BatchNorm's statistics anew after the extraction."""
+    of: str = "subnetwork"
+    """What is finetuned or probed: the "subnetwork", or the "dense" model."""
+    points: tuple[float, ...] = ()
+    """Thresholds of a curve, or shares of units that pruning takes away."""
+    strategy: str = ""
+    """What pruning ranks units by: "random", "magnitude" or "scores"."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(f"kind={self.kind!r} is unknown; use {' or '.join(KINDS)}")
+
+    @property
+    def extracts(self) -> bool:
+        """Whether it needs an extraction."""
+        return (
+            self.kind in ("extract", "curve")
+            or self.strategy == "scores"
+            or (self.kind in ("finetune", "probe") and self.of == "subnetwork")
+        )
+
+    @property
+    def data(self) -> tuple[Any, ...]:
+        """What the data depend on; jobs that share it are done one after the other."""
+        return self.recipe, self.protocol, self.rho, self.seed
+
+
+def recipe_of(job: Job, scale: Scale) -> Recipe:
+    """The recipe as this job and this scale change it."""
+    made = recipe(job.recipe, rho=job.rho, protocol=job.protocol, seed=job.seed)
+    return replace(made, train=replace(made.train, **scale.train), shape=scale.shape.get(made.architecture, made.shape))
+
+
+def extract_config(job: Job, scale: Scale) -> ExtractConfig:
+    """The preset, as the recipe, the job and the scale change it."""
+    made = recipe_of(job, scale)
+    base = made.extract
+    if job.preset != "paper":
+        base = ExtractConfig.balanced(**made.extract_balanced, seed=job.seed)
+    return replace(base, **{**job.changes, **scale.extract(base, job.changes)})
+
+
+def finetune_config(job: Job, scale: Scale) -> TrainConfig:
+    """The paper's finetuning, or ours: cells drawn evenly, by the optimizer, rate and batches that the recipe has."""
+    made = recipe_of(job, scale)
+    if job.preset == "paper":
+        return replace(made.finetune, **scale.finetune)
+    kept = ("optimizer", "lr", "batch_size", "weight_decay")
+    changes: dict[str, Any] = {name: getattr(made.finetune, name) for name in kept}
+    changes |= {**made.finetune_balanced, "seed": job.seed, **scale.finetune}
+    return TrainConfig.finetuning(**changes)
+
+
+def configuration(job: Job, scale: Scale, start: str) -> dict[str, Any]:
+    """All that the job's result depends on, as JSON; `start` says where the vanilla model's weights begin."""
+    if job.kind == "count":
+        return {"kind": "count", "recipe": job.recipe}
+    out: dict[str, Any] = {"kind": job.kind, **vanilla_part(job, scale, start)}
+    if job.extracts:
+        out |= extract_part(job, scale)
+    if job.kind == "finetune":
+        out["finetune"] = asdict(finetune_config(job, scale))
+    if job.kind == "prune":
+        out["strategy"] = job.strategy
+    if job.points:
+        out["points"] = job.points
+    return json.loads(json.dumps(out))
+
+
+def vanilla_part(job: Job, scale: Scale, start: str) -> dict[str, Any]:
+    """What the vanilla model depends on."""
+    made = recipe_of(job, scale)
+    return {
+        "recipe": job.recipe,
+        "rho": made.rho,
+        "protocol": made.protocol,
+        "seed": job.seed,
+        "limit": scale.limit,
+        "start": start,
+        "shape": dict(made.shape),
+        "train": asdict(made.train),
+    }
+
+
+def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
+    """What the extraction depends on beside the vanilla model."""
+    bias = {"kind": job.bias} | ({"p": job.noise} if job.bias == "noise" else {})
+    return {"extract": asdict(extract_config(job, scale)), "bias": bias, "reestimate": job.reestimate}
+
+
+def key_of(config: Mapping[str, Any]) -> str:
+    """The hash of a configuration.
+
+    Fields that a configuration class got since are filled in with their defaults, which leave things as they were.
+    """
+    whole = dict(config)
+    for name, kind in PARTS.items():
+        if name in whole:
+            defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+            whole[name] = {key: v for key, v in {**defaults, **whole[name]}.items() if key not in HOW}
+    text = json.dumps(whole, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

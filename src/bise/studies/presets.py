@@ -1,0 +1,54 @@
+"""Beyond the paper: both presets and a few variants on the same vanilla models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bise.studies.job import Job
+from bise.studies.results import Row
+from bise.studies.scale import Scale
+from bise.studies.study import Study
+from bise.studies.tables import Column, Line, footnote, table
+
+RHOS = (0.99, 0.997)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "`paper`": {"preset": "paper"},
+    "`paper`, weights by group": {"preset": "paper", "changes": {"weights": "groups"}},
+    "`balanced`": {},
+    "`balanced`, 60 steps": {"changes": {"steps": 60}},
+    "`balanced`, MI over the batch": {"changes": {"mi": "batch"}},
+    "`balanced`, γ = 3": {"changes": {"gamma": 3.0}},
+    "`balanced`, statistics updated": {"changes": {"bn": "statistics"}},
+    "`balanced`, statistics estimated anew": {"reestimate": True},
+    "`balanced`, MI over the batch, statistics estimated anew": {"changes": {"mi": "batch"}, "reestimate": True},
+}
+
+
+def _jobs(scale: Scale) -> list[Job]:
+    return [
+        Job(label=label, kind="extract", rho=rho, seed=seed, **settings)
+        for seed in scale.seeds
+        for rho in RHOS
+        for label, settings in VARIANTS.items()
+        if seed == scale.seeds[0] or settings.get("preset") != "paper" or label == "`paper`"
+    ]
+
+
+def _show(rows: Sequence[Row]) -> str:
+    out = ["BiasedMNIST, on the same vanilla models; best masks, then the last one's accuracy."]
+    for rho in RHOS:
+        at = {"rho": rho}
+        columns = [
+            Column(title="accuracy, %", metric="accuracy", where=at),
+            Column(title="last, %", metric="last.accuracy", where=at),
+            Column(title="worst group, %", metric="worst_group", where=at),
+            Column(title="S, %", metric="sparsity.paper", where=at, factor=1),
+            Column(title="MFLOPs", metric="macs_paper", where=at, factor=1e-6),
+            Column(title="seconds", metric="seconds", where=at, factor=1),
+        ]
+        out += [f"ρ = {rho}:", table(rows, [Line(title=label, label=label) for label in VARIANTS], columns)]
+    return "\n\n".join([*out, footnote(rows)])
+
+
+STUDY = Study(name="presets", title="Presets", place="beyond the paper", jobs=_jobs, show=_show)

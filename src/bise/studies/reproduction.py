@@ -1,0 +1,192 @@
+"""Carries out studies: what is known already is not done again, and each row is on disk before the next job begins."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bise.data.contract import Progress
+from bise.errors import BadInput, BiseWarning
+from bise.recipes import Rho, recipe
+from bise.sources import device_named
+from bise.studies.job import KINDS, PRESETS, Job, configuration, key_of
+from bise.studies.results import Row, described, known_rows, read_rows, relabelled, write_rows
+from bise.studies.runner import Runner
+from bise.studies.scale import Scale
+from bise.studies.study import Study
+
+ON_REQUEST = ("celeba", "civilcomments")
+"""Data that users have to get from their authors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Which of the studies' jobs to do; None is all."""
+
+    seeds: tuple[int, ...] | None = None
+    rho: tuple[Rho, ...] | None = None
+    only: tuple[str, ...] | None = None
+    """Kinds of jobs."""
+    presets: tuple[str, ...] | None = None
+    minutes: float | None = None
+    """No job is begun after so many."""
+
+    def __post_init__(self) -> None:
+        odd = next((kind for kind in self.only or () if kind not in KINDS), None)
+        if odd is not None:
+            raise BadInput(f"--only {odd!r} is unknown; use {', '.join(KINDS)}")
+        odd = next((preset for preset in self.presets or () if preset not in PRESETS), None)
+        if odd is not None:
+            raise BadInput(f"--preset {odd!r} is unknown; use {' or '.join(PRESETS)}")
+
+    def allow(self, job: Job) -> bool:
+        return (
+            (self.seeds is None or job.seed in self.seeds)
+            and (self.rho is None or job.rho is None or job.rho in self.rho)
+            and (self.only is None or job.kind in self.only)
+            and (self.presets is None or job.preset in self.presets or job.kind == "vanilla")
+        )
+
+
+@dataclass(kw_only=True)
+class Planned:
+    """A job, and the lines of studies that its row serves."""
+
+    job: Job
+    config: dict[str, Any]
+    lines: list[tuple[Study, str]] = field(default_factory=list)
+
+
+def reproduce(
+    studies: Sequence[Study],
+    scale: Scale,
+    *,
+    results: Path,
+    cache_folder: Path,
+    limits: Limits | None = None,
+    device: str = "auto",
+    weights: str | None = None,
+    root: Path | None = None,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict[str, int]:
+    """Do what is missing of the studies; returns how many jobs were done, were known, and are left."""
+    limits = limits or Limits()
+    started = time.monotonic()
+    files = {study.name: read_rows(results / f"{study.name}.json", scale.name) for study in studies}
+    known = known_rows(results, scale.name)
+    starts = _starts(scale, weights)
+    plan = planned(studies, scale, limits, starts)
+    runner = Runner(
+        scale,
+        cache_folder,
+        device_named(device),
+        starts=starts,
+        root=_root(scale, root, cache_folder),
+        progress=progress,
+    )
+    counts = {"done": 0, "known": 0, "left": 0}
+    lacking: dict[str, BadInput] = {}
+    for number, (key, item) in enumerate(plan.items(), 1):
+        late = limits.minutes is not None and time.monotonic() - started > 60 * limits.minutes
+        if key not in known and (late or not _has_data(runner, item.job, lacking)):
+            counts["left"] += 1
+            continue
+        counts["known" if key in known else "done"] += 1
+        if key not in known:
+            begun = time.monotonic()
+            known[key] = described(item.job, item.config, runner(item.job), runner.device)
+            tell(f"{number}/{len(plan)} {_name(item.job)}: {time.monotonic() - begun:.1f} s{_brief(known[key])}")
+        for study, label in item.lines:
+            if (label, key) not in files[study.name]:
+                files[study.name][label, key] = relabelled(known[key], label)
+                write_rows(results / f"{study.name}.json", study.name, scale, files[study.name].values())
+    if lacking and counts["done"] == counts["known"] == 0:
+        raise next(iter(lacking.values()))
+    for name, error in lacking.items():
+        warnings.warn(f"{name} is left out: {error}", BiseWarning, stacklevel=2)
+    return counts
+
+
+def _has_data(runner: Runner, job: Job, lacking: dict[str, BadInput]) -> bool:
+    """Whether the job's data are there; sets that one has to ask for may be missing, and the rest goes on."""
+    if job.kind == "count" or job.recipe not in ON_REQUEST:
+        return True
+    try:
+        if job.recipe not in lacking:
+            runner.splits(job)
+    except BadInput as error:
+        lacking[job.recipe] = error
+    return job.recipe not in lacking
+
+
+def planned(studies: Sequence[Study], scale: Scale, limits: Limits, starts: Callable[[str], str]) -> dict[str, Planned]:
+    """{key: what to do}: each thing once, those on the same data one after the other."""
+    found: dict[str, Planned] = {}
+    for study in studies:
+        for job in study.jobs(scale):
+            if limits.allow(job):
+                config = configuration(job, scale, "" if job.kind == "count" else starts(job.recipe))
+                item = found.setdefault(key_of(config), Planned(job=job, config=config))
+                if (study, job.label) not in item.lines:
+                    item.lines.append((study, job.label))
+    order = list(dict.fromkeys(item.job.data for item in found.values()))
+    return dict(sorted(found.items(), key=lambda pair: order.index(pair[1].job.data)))
+
+
+def _starts(scale: Scale, weights: str | None) -> Callable[[str], str]:
+    """Where the weights of each recipe's vanilla model begin: as told, as in the paper, or from scratch for a trial."""
+
+    @cache
+    def start(name: str) -> str:
+        usual = recipe(name).start
+        if usual == "scratch" or scale.short:
+            return "scratch"
+        if weights is not None:
+            return weights
+        if usual == "imagenet" and not _has_imagenet():
+            warnings.warn(
+                f"ImageNet weights are not in torch's cache, so {name} starts from scratch, and its table says so;"
+                " give --weights imagenet to fetch them, or a file",
+                BiseWarning,
+                stacklevel=2,
+            )
+            return "scratch"
+        return usual
+
+    return start
+
+
+def _has_imagenet() -> bool:
+    import torch
+
+    return any((Path(torch.hub.get_dir()) / "checkpoints").glob("resnet18-*.pth"))
+
+
+def _root(scale: Scale, root: Path | None, cache_folder: Path) -> Callable[[str], Path | None]:
+    """The folder of each recipe's data; a trial has stand-ins for what can't be had without asking its authors."""
+
+    @cache
+    def folder(name: str) -> Path | None:
+        if scale.short and name in ON_REQUEST:
+            from bise.studies.stand_ins import stand_in
+
+            return stand_in(name, cache_folder / "stand-ins")
+        return root
+
+    return folder
+
+
+def _name(job: Job) -> str:
+    rho = "" if job.rho is None else f", ρ = {job.rho}"
+    return f"{job.recipe}{rho}, seed {job.seed}, {job.label}"
+
+
+def _brief(row: Row) -> str:
+    parts = [f"{name.replace('_', ' ')} {100 * row[name]:.1f}" for name in ("accuracy", "worst_group") if name in row]
+    return f" ({', '.join(parts)})" if parts else ""

@@ -1,0 +1,285 @@
+"""Carries out jobs: data once for each ρ and seed, vanilla models and extractions from a cache, one row a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.config import ExtractConfig
+from bise.data import load as load_data
+from bise.data import noisy_bias
+from bise.data.contract import Labelled, Progress, labels
+from bise.data.subset import taken
+from bise.engine.checkpoints import Checkpoint
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.extraction import extract
+from bise.files import read_json, read_tensors, write_json, write_tensors
+from bise.finetuning import finetune, owning
+from bise.gates import Subnetwork, load
+from bise.placement import one_bottleneck, place
+from bise.recipes import recipe, splits, start
+from bise.reestimation import reestimate
+from bise.studies import measures
+from bise.studies.counting import count
+from bise.studies.job import (
+    Job,
+    extract_config,
+    extract_part,
+    finetune_config,
+    key_of,
+    recipe_of,
+    vanilla_part,
+)
+from bise.studies.scale import Scale
+from bise.twin import fingerprint
+from bise.unsupervised import pseudo_bias
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    train: Labelled
+    val: Labelled | None
+    test: Labelled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vanilla:
+    model: nn.Module
+    record: dict[str, Any]
+    sizes: measures.Sizes
+
+
+class Runner:
+    """Holds what jobs on the same data share; `starts` says where each recipe's weights begin."""
+
+    def __init__(
+        self,
+        scale: Scale,
+        cache: Path,
+        device: torch.device,
+        *,
+        starts: Callable[[str], str],
+        root: Callable[[str], Path | None],
+        progress: Progress | None = None,
+    ) -> None:
+        self.scale, self.cache, self.device, self.starts, self.root = scale, cache, device, starts, root
+        self.progress = progress
+        self.data: tuple[Any, Splits] | None = None
+        self.vanillas: dict[str, Vanilla] = {}
+        self.subs: dict[str, Subnetwork] = {}
+
+    def __call__(self, job: Job) -> dict[str, Any]:
+        """The job's figures."""
+        if job.kind == "count":
+            return count(recipe(job.recipe))
+        return _DO[job.kind](self, job)
+
+    # what jobs share
+
+    def splits(self, job: Job) -> Splits:
+        """train, val (None where the recipe takes the last mask) and test."""
+        if self.data is None or self.data[0] != job.data:
+            self.vanillas, self.subs = {}, {}  # models of the data before
+            made = recipe_of(job, self.scale)
+
+            def part(name: str) -> Any:
+                data = splits(
+                    name,
+                    recipe=job.recipe,
+                    rho=made.rho,
+                    protocol=made.protocol,
+                    seed=job.seed,
+                    root=self.root(job.recipe),
+                    select=made.select,
+                )
+                return data if data is None or self.scale.limit is None else few(data, self.scale.limit, job.seed)
+
+            self.data = (job.data, Splits(train=part("train"), val=part("val"), test=part("test")))
+        return self.data[1]
+
+    def vanilla(self, job: Job) -> Vanilla:
+        """The vanilla model: from memory, from the cache, or trained now."""
+        data = self.splits(job)
+        config = vanilla_part(job, self.scale, self.starts(job.recipe))
+        key = key_of(config)
+        if key not in self.vanillas:
+            folder = self.cache / f"vanilla-{key}"
+            made = recipe_of(job, self.scale)
+            model, provenance, _ = start(made, self.starts(job.recipe), seed=job.seed)
+            inputs = Inputs(data.train, self.device)
+            if (folder / "record.json").exists():
+                model.load_state_dict(read_tensors(folder / "model.safetensors"))
+                model, record = model.to(self.device).eval(), read_json(folder / "record.json")
+            else:
+                network = owning(model.to(self.device))
+                checkpoint = Checkpoint(folder / "training.safetensors", key=key)
+                whole, begun = not checkpoint.path.exists(), time.perf_counter()
+                fit(
+                    network,
+                    inputs,
+                    labels(data.train),
+                    made.train,
+                    progress=self.progress,
+                    label="training vanilla",
+                    checkpoint=checkpoint,
+                )
+                model = network.bare()
+                record = {"start": provenance, "weights": fingerprint(model), "config": config}
+                record["seconds"] = time.perf_counter() - begun if whole else None  # of a part they'd mislead
+                write_tensors(folder / "model.safetensors", model.state_dict())
+                write_json(folder / "record.json", record)  # last: it says that the rest is whole
+                checkpoint.path.unlink()
+            sizes = measures.Sizes(model, measures.gated(model, inputs), inputs)
+            self.vanillas[key] = Vanilla(model=model, record=record, sizes=sizes)
+        return self.vanillas[key]
+
+    def extraction(self, job: Job) -> Subnetwork:
+        """The subnetwork: from memory, from the cache, or extracted now."""
+        vanilla, data = self.vanilla(job), self.splits(job)
+        config = vanilla_part(job, self.scale, self.starts(job.recipe)) | extract_part(job, self.scale)
+        key = key_of(config)
+        if key not in self.subs:
+            folder = self.cache / f"extract-{key}"
+            if (folder / "subnetwork.json").exists():
+                self.subs[key] = load(folder, vanilla.model)
+            else:
+                self.subs[key] = self._extract(job, vanilla, data)
+                self.subs[key].save(folder)
+        return self.subs[key]
+
+    def _extract(self, job: Job, vanilla: Vanilla, data: Splits) -> Subnetwork:
+        train, quality = self._biased(job, data.train)
+        settings = extract_config(job, self.scale)
+        sub = extract(vanilla.model, train, val=data.val, config=settings, progress=self.progress)
+        sub.record["quality"] = quality
+        sub.record.pop("history")  # of every epoch: the row needs none of it
+        return sub
+
+    def _biased(self, job: Job, train: Labelled) -> tuple[Labelled, dict[str, float] | None]:
+        """The training set with the b that the extraction is to see, and how good those are where they are guessed."""
+        if job.bias == "noise":
+            return noisy_bias(train, job.noise, job.seed), None
+        if job.bias == "pseudo":
+            made = recipe_of(job, self.scale)
+
+            def fresh() -> nn.Module:
+                return start(made, self.starts(job.recipe), seed=job.seed + 1000)[0].to(self.device)
+
+            guessed = pseudo_bias(fresh, train, epochs=1, config=made.train, progress=self.progress)
+            return guessed, guessed.quality
+        return train, None
+
+    def figures(self, job: Job, network: nn.Module, masks: dict[str, Any]) -> dict[str, Any]:
+        data = self.splits(job)
+        return measures.figures(network, data.test, labels(data.train), self.vanilla(job).sizes, masks, self.progress)
+
+    def dense(self, job: Job) -> Subnetwork:
+        """The vanilla model with every gate open."""
+        model, inputs = self.vanilla(job).model, Inputs(self.splits(job).train, self.device)
+        placement = place(model, inputs.example())
+        return Subnetwork(model, placement.sites, bottleneck=one_bottleneck(placement, model, None))
+
+
+def _vanilla(runner: Runner, job: Job) -> dict[str, Any]:
+    vanilla = runner.vanilla(job)
+    return _origin(vanilla) | {"seconds": vanilla.record["seconds"]} | runner.figures(job, vanilla.model, {})
+
+
+def _extracted(runner: Runner, job: Job) -> dict[str, Any]:
+    """Figures of the best mask, and of the last one under `last`."""
+    sub = runner.extraction(replace(job, reestimate=False) if job.reestimate else job)
+    record = sub.record
+    out = _origin(runner.vanilla(job)) | {"seconds": record["seconds"], "phases": record["phases"]}
+    out |= {name: record[name] for name in ("selection", "stopped", "notes", "quality") if record.get(name)}
+    networks = [sub] if not sub.last_tensors else [sub, sub.last]
+    if job.reestimate:
+        begun = time.perf_counter()
+        networks = [reestimate(network, runner.splits(job).train, seed=job.seed) for network in networks]
+        out["seconds"] += (time.perf_counter() - begun) / len(networks)
+    found = [runner.figures(job, network, network.masks) for network in networks]
+    return out | found[0] | {"last": found[-1]}
+
+
+def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:
+    vanilla, data = runner.vanilla(job), runner.splits(job)
+    origin = runner.extraction(job) if job.of == "subnetwork" else vanilla.model
+    begun = time.perf_counter()
+    config = finetune_config(job, runner.scale)
+    tuned = finetune(origin, data.train, val=data.val, config=config, progress=runner.progress)
+    seconds = time.perf_counter() - begun
+    return _origin(vanilla) | {"seconds": seconds} | runner.figures(job, tuned, tuned.masks)
+
+
+def _curve(runner: Runner, job: Job) -> dict[str, Any]:
+    """Points over ζ, and the scores themselves."""
+    sub, data = runner.extraction(job), runner.splits(job)
+    masks = measures.threshold_masks(sub, job.points)
+    begun = time.perf_counter()
+    found = measures.points(sub, masks, data.test, labels(data.train), runner.vanilla(job).sizes)
+    opened = torch.cat([score.sigmoid() for score in sub.scores.values()])
+    return _origin(runner.vanilla(job)) | {
+        "seconds": time.perf_counter() - begun,
+        "points": found,
+        "sigmoid_scores": [round(value, 4) for value in opened.tolist()],
+    }
+
+
+def _pruned(runner: Runner, job: Job) -> dict[str, Any]:
+    """Points over the share of units that a strategy takes away."""
+    vanilla, data, dense = runner.vanilla(job), runner.splits(job), runner.dense(job)
+    if job.strategy == "scores":
+        ranks = runner.extraction(job).scores
+    elif job.strategy == "magnitude":
+        ranks = measures.magnitudes(vanilla.model, dense.sites)
+    else:
+        ranks = measures.random_ranks(dense.sites, job.seed)
+    begun = time.perf_counter()
+    masks = measures.ranked_masks(ranks, job.points)
+    found = measures.points(dense, masks, data.test, labels(data.train), vanilla.sizes)
+    return _origin(vanilla) | {"seconds": time.perf_counter() - begun, "points": found}
+
+
+def _probed(runner: Runner, job: Job) -> dict[str, Any]:
+    """A bias probe on the bottleneck of the dense or of the extracted network."""
+    network = runner.dense(job) if job.of == "dense" else runner.extraction(job)
+    made = recipe_of(job, runner.scale)
+    data = runner.splits(job)
+    unbiased = load_data(
+        made.data, split="train", rho=0.1, seed=job.seed, protocol=made.protocol, root=runner.root(job.recipe)
+    )
+    settings: ExtractConfig = measures.PROBE
+    if runner.scale.limit is not None:
+        unbiased, settings = few(unbiased, runner.scale.limit, job.seed), replace(settings, head_epochs=2)
+    begun = time.perf_counter()
+    found = measures.bias_probe(network, unbiased, data.test, seed=job.seed, config=settings)
+    return _origin(runner.vanilla(job)) | {"seconds": time.perf_counter() - begun, **found}
+
+
+def few(data: Labelled, count: int, seed: int) -> Labelled:
+    """`count` samples for a trial, up to a quarter of them conflicting, since at a high ρ there might be none."""
+    conflicting = labels(data).conflicting.any(1)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    first = order[conflicting[order]][: count // 4]
+    rest = order[~torch.isin(order, first)]
+    return taken(data, torch.cat([first, rest])[:count])
+
+
+def _origin(vanilla: Vanilla) -> dict[str, Any]:
+    return {"start": vanilla.record["start"], "weights": vanilla.record["weights"]}
+
+
+_DO: dict[str, Callable[[Runner, Job], dict[str, Any]]] = {
+    "vanilla": _vanilla,
+    "extract": _extracted,
+    "finetune": _finetuned,
+    "curve": _curve,
+    "prune": _pruned,
+    "probe": _probed,
+}

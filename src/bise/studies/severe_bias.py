@@ -1,0 +1,42 @@
+"""BiasedMNIST at ρ = 0.999, where the vanilla model has learned nothing but colours (Table G.1 of the supplement)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bise.studies.job import Job
+from bise.studies.main_jobs import main_jobs, main_lines
+from bise.studies.results import Row
+from bise.studies.scale import Scale
+from bise.studies.study import Study
+from bise.studies.tables import Column, Published, footnote, size_columns, table
+
+# Supplement, Table "Results on BiasedMNIST for ρ = 0.999"
+PAPER: dict[str, dict[str, Published]] = {
+    "vanilla": {"accuracy, %": (10.0, 0.1), "S, %": 0.0, "MFLOPs": 415.4},
+    "best": {"accuracy, %": (15.7, 1.3), "S, %": (85.6, 4.0), "MFLOPs": (59.8, 16.7)},
+    "finetuned": {"accuracy, %": (60.5, 9.4), "S, %": (85.6, 4.0), "MFLOPs": (59.8, 16.7)},
+    "last": {"accuracy, %": (14.7, 2.5), "S, %": (78.2, 2.9), "MFLOPs": (90.5, 11.9)},
+}
+
+
+def _jobs(scale: Scale) -> list[Job]:
+    return main_jobs(scale, Job(label="", kind="vanilla", rho=0.999))
+
+
+def _show(rows: Sequence[Row]) -> str:
+    columns = [
+        Column(title="accuracy, %", metric="accuracy"),
+        Column(title="worst group, %", metric="worst_group"),
+        *size_columns(),
+    ]
+    return table(rows, main_lines(PAPER), columns) + "\n\n" + footnote(rows)
+
+
+STUDY = Study(
+    name="rho-0.999",
+    title="BiasedMNIST, ρ = 0.999",
+    place="Table G.1",
+    jobs=_jobs,
+    show=_show,
+)

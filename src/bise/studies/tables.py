@@ -1,0 +1,144 @@
+"""Rows of results to tables in Markdown: mean ± standard deviation over seeds, the paper's row beside ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bise.studies.results import Row
+
+Published = tuple[float, float] | float
+"""A mean and its standard deviation as the paper prints them, or a single figure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What a column shows of which rows."""
+
+    title: str
+    metric: str
+    """A path into a row, such as "accuracy" or "sparsity.paper"."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """What rows must have, such as {"rho": 0.99}."""
+    factor: float = 100.0
+    digits: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of a table, and the paper's figures for it by the columns' titles."""
+
+    title: str
+    label: str
+    part: str = ""
+    """"last." for the last mask of an extraction; else the best one's or the network's own."""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Published] = field(default_factory=dict)
+
+
+def table(rows: Sequence[Row], lines: Sequence[Line], columns: Sequence[Column]) -> str:
+    """Each line twice where the paper has figures for it: ours, then the paper's."""
+    out: list[list[str]] = []
+    for line in lines:
+        chosen = [_matching(rows, line, column) for column in columns]
+        values = [
+            [v for row in found if (v := value_at(row, line.part + column.metric)) is not None]
+            for found, column in zip(chosen, columns, strict=True)
+        ]
+        counts = sorted({len(v) for v in values if v})
+        n = "–" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} – {counts[-1]}"
+        cells = [
+            spread([column.factor * v for v in vs], column.digits) for vs, column in zip(values, columns, strict=True)
+        ]
+        out.append([line.title, n, *cells])
+        if line.paper:
+            shown = [published(line.paper.get(column.title), column.digits) for column in columns]
+            out.append(["*the paper*", "*3*", *(f"*{cell}*" if cell else "" for cell in shown)])
+    return grid(["", "n", *(column.title for column in columns)], out)
+
+
+def value_at(row: Row, path: str) -> float | None:
+    """The figure at a path such as "last.sparsity.paper"; None where there is none."""
+    value: Any = row
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Mean ± standard deviation where there are several."""
+    if not values:
+        return "–"
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def published(value: Published | None, digits: int = 1) -> str:
+    """As the paper prints it."""
+    if value is None:
+        return ""
+    return f"{value[0]:.{digits}f} ± {value[1]:.{digits}f}" if isinstance(value, tuple) else f"{value:.{digits}f}"
+
+
+def footnote(rows: Sequence[Row]) -> str:
+    """What the rows were measured on, and how many extractions ended because a site closed wholly."""
+    devices = sorted({row["device"] for row in rows if "device" in row})
+    words = f"Mean ± standard deviation over n seeds. Measured on: {'; '.join(devices)}."
+    extractions = [row for row in rows if row.get("kind") == "extract"]
+    closed = [row["label"] for row in extractions if "closed wholly" in row.get("stopped", "")]
+    if closed:
+        counts = ", ".join(f"{closed.count(label)} of “{label}”" for label in sorted(set(closed)))
+        words += (
+            f" {len(closed)} of {len(extractions)} extractions went back to the epoch before a site closed wholly, and"
+            f" ended there ({counts})."
+        )
+    return words
+
+
+def provenance(rows: Sequence[Row]) -> str:
+    """A sentence where the weights began elsewhere than the paper's; else nothing."""
+    starts = {row.get("start") for row in rows if row.get("recipe") in ("corrupted-cifar10", "celeba")}
+    if "scratch" not in starts:
+        return ""
+    return "\n\nThe ResNet-18 here starts **from scratch**; the paper's starts from ImageNet."
+
+
+def matching(rows: Sequence[Row], **wanted: Any) -> list[Row]:
+    """The rows that have all of `wanted`; ρ of several biases may be a list."""
+    return [row for row in rows if all(_plain(row.get(name)) == _plain(v) for name, v in wanted.items())]
+
+
+def _matching(rows: Sequence[Row], line: Line, column: Column) -> list[Row]:
+    return matching(rows, label=line.label, **{**line.where, **column.where})
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table whose cells are texts."""
+    return "\n".join([_line(head), _line(["---"] * len(head)), *(_line(line) for line in lines)])
+
+
+def by_column(
+    figures: Mapping[str, Sequence[Published]], values: Sequence[Any], title: str
+) -> dict[str, dict[str, Published]]:
+    """{what: {column: figure}}, where columns are called by `title` with a value in it."""
+    names = [title.format(value) for value in values]
+    return {what: dict(zip(names, found, strict=True)) for what, found in figures.items()}
+
+
+def size_columns(where: Mapping[str, Any] | None = None, tail: str = "") -> list[Column]:
+    """Sparsity and MFLOPs as the paper counts them."""
+    return [
+        Column(title=f"S{tail}, %", metric="sparsity.paper", where=where or {}, factor=1),
+        Column(title=f"MFLOPs{tail}", metric="macs_paper", where=where or {}, factor=1e-6),
+    ]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

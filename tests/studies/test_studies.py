@@ -1,0 +1,298 @@
+"""Every study at the scale of a trial, on real digits and pictures; going on after a stop; what is shared."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as xml
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bise import BadInput, ExtractConfig
+from bise.cli import app
+from bise.studies.catalogue import STUDIES
+from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of
+from bise.studies.page import read, render, write_page
+from bise.studies.reproduction import Limits, planned, reproduce
+from bise.studies.results import read_rows
+from bise.studies.scale import SCALES
+from bise.studies.study import Study
+
+ROOT = Path(__file__).parent.parent.parent
+SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
+QUICK = ("biased-mnist", "ranking")
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in STUDIES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("studies")
+
+
+def scratch(name: str) -> str:
+    return "scratch"
+
+
+def run(folder: Path, *words: str):
+    out = CliRunner().invoke(
+        app, ["reproduce", *words, "--results", str(folder / "results"), "--cache", str(folder / "cache")]
+    )
+    assert out.exit_code == 0, out.output
+    return out
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_runs_as_a_trial(name, folder):
+    out = run(folder, name, "--scale", "smoke", "--json")
+    plan = planned([STUDIES[name]], SMOKE, Limits(), scratch)
+    done = json.loads(out.stdout)
+    assert done["left"] == 0
+    assert done["done"] + done["known"] == len(plan)
+    content = json.loads((folder / "results" / f"{name}.json").read_text())
+    assert (content["schema"], content["study"], content["scale"]) == (1, name, "smoke")
+    assert content["machine"]["torch"]
+    assert {row["config_hash"] for row in content["rows"]} == set(plan)
+    for row in content["rows"]:
+        assert row["seconds"] >= 0
+        check_row(row)
+    text = STUDIES[name].show(content["rows"])
+    assert "| " in text
+    assert "nan" not in text
+    if STUDIES[name].draw is not None:
+        STUDIES[name].draw(content["rows"], folder / "figure.svg")
+        assert xml.parse(folder / "figure.svg").getroot().tag.endswith("svg")
+
+
+def check_row(row):
+    if row["kind"] == "count":
+        return
+    assert len(row["weights"]) == 64
+    for part in [row, row["last"]] if row["kind"] == "extract" else [row] if row["kind"] != "probe" else []:
+        for point in part.get("points", [part]):
+            assert 0 <= point["worst_group"] <= point["unbiased"] <= 1
+            assert 0 <= point["accuracy"] <= 1
+            assert 0 <= point["sparsity"]["units"] <= 100
+            assert point["macs"] > 0
+        if "by_group" in part:
+            groups = part["by_group"].values()
+            assert math.isclose(min(groups), part["worst_group"], abs_tol=1e-4)
+            assert math.isclose(sum(groups) / len(groups), part["unbiased"], abs_tol=1e-4)
+
+
+# a few jobs that take seconds
+
+FEW = Study(
+    name="few",
+    title="",
+    place="",
+    jobs=lambda scale: [
+        Job(label="vanilla", kind="vanilla"),
+        Job(label="extraction", kind="extract"),
+        Job(label="finetuned", kind="finetune"),
+        Job(label="control", kind="finetune", of="dense"),
+    ],
+    show=lambda rows: "",
+)
+
+
+def figures(path: Path):
+    """Rows without what a clock says."""
+    rows = read_rows(path, "smoke").values()
+    return [{k: v for k, v in row.items() if k not in ("seconds", "phases")} for row in rows]
+
+
+@pytest.mark.data
+def test_a_stopped_study_goes_on_and_ends_as_it_would_have(tmp_path):
+    def do(where: str, **options):
+        return reproduce(
+            [FEW], SMOKE, results=tmp_path / where, cache_folder=tmp_path / f"{where}-cache", device="cpu", **options
+        )
+
+    assert do("whole") == {"done": 4, "known": 0, "left": 0}
+
+    def stop(line: str) -> None:
+        if line.startswith("3/4"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        do("stopped", tell=stop)
+    assert len(figures(tmp_path / "stopped/few.json")) == 2  # the third was done and not yet written
+    assert do("stopped") == {"done": 2, "known": 2, "left": 0}
+    assert figures(tmp_path / "stopped/few.json") == figures(tmp_path / "whole/few.json")
+    # nothing is missing, so nothing is written
+    before = (tmp_path / "stopped/few.json").stat().st_mtime_ns
+    assert do("stopped") == {"done": 0, "known": 4, "left": 0}
+    assert (tmp_path / "stopped/few.json").stat().st_mtime_ns == before
+    # with the cache and without the results, models and masks are the same
+    (tmp_path / "stopped/few.json").unlink()
+    models = {p: p.stat().st_mtime_ns for p in (tmp_path / "stopped-cache").rglob("*.safetensors")}
+    assert len(models) == 2
+    do("stopped")
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "stopped-cache").rglob("*.safetensors")} == models
+    assert figures(tmp_path / "stopped/few.json") == figures(tmp_path / "whole/few.json")
+
+
+@pytest.mark.data
+def test_what_one_study_has_measured_another_takes(tmp_path):
+    other = replace(FEW, name="other", jobs=lambda scale: [replace(job, label="mine") for job in FEW.jobs(scale)[:1]])
+    where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
+    limits = Limits(only=("vanilla",))
+    assert reproduce([FEW], SMOKE, limits=limits, **where) == {"done": 1, "known": 0, "left": 0}
+    assert reproduce([other], SMOKE, **where) == {"done": 0, "known": 1, "left": 0}
+    (mine,), (theirs,) = (figures(tmp_path / f"results/{name}.json") for name in ("other", "few"))
+    assert mine == theirs | {"label": "mine"}
+    assert reproduce([FEW], SMOKE, limits=Limits(minutes=0), **where) == {"done": 0, "known": 1, "left": 3}
+
+
+def test_data_that_are_missing_leave_the_rest_alone(tmp_path):
+    where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "root": tmp_path, "device": "cpu"}
+    faces = Job(label="vanilla", kind="vanilla", recipe="celeba")
+    mixed = replace(FEW, jobs=lambda scale: [Job(label="count", kind="count", recipe="celeba"), faces])
+    with pytest.warns(Warning, match="celeba is left out: .*list_attr_celeba.txt does not exist"):
+        assert reproduce([mixed], PAPER, weights="scratch", **where) == {"done": 1, "known": 0, "left": 1}
+    with pytest.raises(BadInput, match=r"list_attr_celeba.txt does not exist"):
+        reproduce([replace(FEW, name="faces", jobs=lambda scale: [faces])], PAPER, weights="scratch", **where)
+
+
+# what is planned
+
+
+def test_every_study_is_planned_at_the_papers_scale():
+    keys = {name: planned([study], PAPER, Limits(), scratch) for name, study in STUDIES.items()}
+    # the best mask at γ = 1 and ρ = 0.99 is in all of these, so it is done once
+    same = key_of(configuration(Job(label="", kind="extract", rho=0.99), PAPER, "scratch"))
+    for name in ("biased-mnist", "summary", "gamma", "loss-ablation", "sensitivity", "batch-norm", "label-noise"):
+        assert same in keys[name], name
+    assert set(keys["summary"]) <= set().union(*(keys[name] for name in STUDIES if name != "summary"))
+    # 3 ρ × 3 seeds × (vanilla + 2 presets × (extraction, finetuned, control))
+    assert len(keys["biased-mnist"]) == 63
+    everything = planned(list(STUDIES.values()), PAPER, Limits(), scratch)
+    data = [item.job.data for item in everything.values()]
+    assert sum(a != b for a, b in pairwise(data)) == len(set(data)) - 1  # loaded once each
+
+
+def test_limits():
+    plan = planned(
+        [STUDIES["biased-mnist"]], PAPER, Limits(seeds=(0, 2), rho=(0.99,), only=("vanilla", "extract")), scratch
+    )
+    found = {(item.job.seed, item.job.rho, item.job.label) for item in plan.values()}
+    labels = ("vanilla", "extraction, balanced", "extraction, paper")
+    assert found == {(seed, 0.99, label) for seed in (0, 2) for label in labels}
+    plan = planned([STUDIES["biased-mnist"]], PAPER, Limits(presets=("paper",), only=("extract",)), scratch)
+    assert {item.job.label for item in plan.values()} == {"extraction, paper"}
+
+
+def test_settings_of_the_papers_scale():
+    job = Job(label="", kind="finetune", recipe="corrupted-cifar10", rho=0.98, seed=2)
+    assert extract_config(job, PAPER) == ExtractConfig(seed=2)
+    tuned = finetune_config(job, PAPER)
+    # our finetuning, by the optimizer that the supplement gives for this data set
+    assert (tuned.optimizer, tuned.lr, tuned.batch_size) == ("adam", 1e-3, 256)
+    assert (tuned.sampler, tuned.epochs) == ("balanced", 20)
+    tuned = finetune_config(replace(job, preset="paper"), PAPER)
+    assert (tuned.weights, tuned.epochs, tuned.seed) == ("paper", 50, 2)
+    assert extract_config(replace(job, preset="paper", changes={"gamma": 3.0}), PAPER) == ExtractConfig.paper(
+        seed=2, gamma=3.0, batch_size=256, augment=True
+    )
+
+
+def test_the_hash_knows_what_matters():
+    job = Job(label="a", kind="extract", rho=0.99)
+    config = configuration(job, PAPER, "scratch")
+    key = key_of(config)
+    assert key_of(configuration(replace(job, label="b"), PAPER, "scratch")) == key
+    assert key_of(json.loads(json.dumps(config))) == key
+    for other in (
+        replace(job, seed=1),
+        replace(job, rho=0.995),
+        replace(job, preset="paper"),
+        replace(job, changes={"gamma": 2.0}),
+        replace(job, bias="noise", noise=0.1),
+        replace(job, reestimate=True),
+        replace(job, kind="finetune"),
+    ):
+        assert key_of(configuration(other, PAPER, "scratch")) != key
+    assert key_of(configuration(job, PAPER, "imagenet")) != key
+    assert key_of(configuration(replace(job, changes={"graphs": False, "precision": "fp32"}), PAPER, "scratch")) == key
+    # a row from before a field came: its default is how things were
+    older = {**config, "extract": {k: v for k, v in config["extract"].items() if k != "collapse"}}
+    assert key_of(older) == key
+
+
+# the page, and the command's manners
+
+
+def test_the_page_is_made_from_the_results():
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    rows = {name: read(ROOT / "results", name) for name in STUDIES}
+    assert page == render(rows), "run `bise reproduce --page`"
+    drawn = {name for name, study in STUDIES.items() if study.draw is not None and rows[name]}
+    assert {path.stem for path in (ROOT / "docs/pictures/results").glob("*.svg")} == drawn
+
+
+@pytest.mark.data
+def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
+    run(folder, "ranking", "--scale", "smoke")
+    rows = (folder / "results/ranking.json").read_text()
+    (tmp_path / "ranking.json").write_text(rows)
+    said = write_page(tmp_path, SMOKE, tmp_path / "docs")
+    assert said.endswith("1 of 19 studies have been run")
+    page = (tmp_path / "docs/results.md").read_text(encoding="utf-8")
+    assert "## Scores as a ranking" in page
+    assert "`bise reproduce ranking`: Figure J.1." in page
+    assert "Not yet run: `summary`, `biased-mnist`" in page
+    assert "So far" not in page
+    assert "So far 1 of 3 jobs." in render({"ranking": json.loads(rows)["rows"]}, PAPER)
+    first = (tmp_path / "docs/pictures/results/ranking.svg").read_bytes()
+    write_page(tmp_path, SMOKE, tmp_path / "docs")
+    assert (tmp_path / "docs/pictures/results/ranking.svg").read_bytes() == first
+    # a row of another configuration stays in the file, and isn't shown under this one's name
+    (tmp_path / "ranking.json").write_text(rows.replace('"gamma": 1.0', '"gamma": 1.5'))
+    assert read(tmp_path, "ranking", SMOKE) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mnist"], "study 'mnist' is unknown; use all, summary, biased-mnist"),
+        ([], "no study is named"),
+        (["gamma", "--scale", "tiny"], "--scale 'tiny' is unknown"),
+        (["gamma", "--only", "train"], "--only 'train' is unknown"),
+        (["gamma", "--seeds", "a"], "--seeds 'a' holds something that is no number"),
+        (["gamma", "--preset", "ours"], "--preset 'ours' is unknown"),
+    ],
+)
+def test_bad_words_are_named(words, message, tmp_path):
+    out = CliRunner().invoke(app, ["reproduce", *words, "--results", str(tmp_path)])
+    assert out.exit_code == 2
+    assert message in out.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_scales_are_not_mixed(tmp_path):
+    (tmp_path / "gamma.json").write_text('{"schema": 1, "study": "gamma", "scale": "smoke", "rows": []}')
+    with pytest.raises(BadInput, match=r"gamma.json holds results of scale 'smoke', and not 'paper'"):
+        reproduce([STUDIES["gamma"]], PAPER, results=tmp_path, cache_folder=tmp_path)
+
+
+def test_the_list_counts_jobs(tmp_path):
+    out = CliRunner().invoke(app, ["reproduce", "--list", "--results", str(tmp_path)])
+    assert out.exit_code == 0
+    lines = {line.split()[0]: line for line in out.stdout.splitlines()}
+    assert set(lines) == set(STUDIES)
+    assert "0 of  63 jobs" in lines["biased-mnist"]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bise.studies.reproduction.Runner.__call__", stopped)
+    out = CliRunner().invoke(app, ["reproduce", "mask-counts", "--scale", "smoke", "--results", str(tmp_path)])
+    assert out.exit_code == 130
+    assert "the same command goes on" in out.output
