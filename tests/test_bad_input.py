@@ -417,7 +417,7 @@ BAD = [
     ("finetune {w}/run_no_model", "can't be imported"),
     ("finetune {w}/run_no_weights", "does not exist"),
     ("finetune {w}/run_no_data", "is no file or folder"),
-    ("finetune {w}/run_unfinished", "summary.json does not exist"),
+    ("finetune {w}/run_unfinished", "isn't finished"),
     ("finetune {w}/run_other_weights", "are not the ones"),
     ("finetune {w}/run_odd_sites", "holds no complete subnetwork"),
     ("finetune {w}/run_no_sites", "holds no complete subnetwork"),

@@ -75,7 +75,7 @@ def test_bad_configurations_are_named(change, sentence):
 
 def test_a_diverging_run_says_so(parts):
     _, sub, train, _, _ = parts
-    with pytest.raises(BadInput, match="loss became non-finite in epoch"):
+    with pytest.raises(BadInput, match="loss became non-finite at epoch"):
         bise.finetune(sub, train, config=TrainConfig.finetuning(epochs=3, lr=1e9))
 
 

@@ -198,7 +198,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip().splitlines()[-1].startswith("bise: stopped; run the same command again")
+    assert errors.strip().splitlines()[-1] == "bise: stopped; run the same command again with --resume to go on"
     assert "Traceback" not in errors
     assert not list(tmp_path.rglob("*.part"))
 

@@ -45,6 +45,10 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
 ]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, where it was stopped.")]
+EveryOption = Annotated[
+    float, typer.Option("--checkpoint-every", min=0, help="Seconds between checkpoints, for --resume.")
+]
 BoardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's event files to RUN/events too.")]
 
 app.add_typer(data_app, name="data")
@@ -79,17 +83,27 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of data, training and extraction.")] = 0,
     rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.97,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/demo-SEED.")] = None,
+    resume: ResumeOption = False,
+    checkpoint_every: EveryOption = 60,
     tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
-    with _guard():
+    with _guard(resumable=True):
         from bise.demo import demo as run_demo
         from bise.terminal import Bars
 
         folder = out or Path(f"runs/demo-{seed}")
         with Bars() as bars:
-            summary = run_demo(folder, seed=seed, rho=rho, progress=bars, tensorboard=tensorboard)
+            summary = run_demo(
+                folder,
+                seed=seed,
+                rho=rho,
+                progress=bars,
+                tensorboard=tensorboard,
+                resume=resume,
+                every=checkpoint_every,
+            )
         _show(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
 
 
@@ -116,11 +130,13 @@ def train(
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
     workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    checkpoint_every: EveryOption = 60,
     tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a vanilla model by a recipe, and audit it; go on with bise extract --from."""
-    with _guard():
+    with _guard(resumable=True):
         from rich.console import Console
 
         from bise.files import finite
@@ -144,6 +160,8 @@ def train(
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,
+                resume=resume,
+                every=checkpoint_every,
             )
         if as_json:
             print(json.dumps(finite(summary), indent=2))
@@ -213,11 +231,13 @@ def extract(
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
     workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    checkpoint_every: EveryOption = 60,
     tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
-    with _guard():
+    with _guard(resumable=True):
         from bise.jobs import extract_job
         from bise.sources import given
         from bise.terminal import Bars
@@ -250,6 +270,8 @@ def extract(
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,
+                resume=resume,
+                every=checkpoint_every,
             )
         _show(summary, "Accuracy on the test split, %", out, as_json)
 
@@ -266,11 +288,13 @@ def finetune(
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
     device: DeviceOption = "cpu",
     workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    checkpoint_every: EveryOption = 60,
     tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
-    with _guard():
+    with _guard(resumable=True):
         from bise.jobs import finetune_job
         from bise.sources import described_by, device_named, source_of
         from bise.terminal import Bars
@@ -283,7 +307,15 @@ def finetune(
         with Bars() as bars:
             tuned = model.to(device_named(device))
             summary = finetune_job(
-                tuned, splits, run, changes=changes, workers=workers, progress=bars, tensorboard=tensorboard
+                tuned,
+                splits,
+                run,
+                changes=changes,
+                workers=workers,
+                progress=bars,
+                tensorboard=tensorboard,
+                resume=resume,
+                every=checkpoint_every,
             )
         _show(summary, "Accuracy on the test split, %", run, as_json)
 

@@ -17,11 +17,11 @@ VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 @contextmanager
-def guard() -> Iterator[None]:
+def guard(resumable: bool = False) -> Iterator[None]:
     """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130; any other failure in one and 1."""
     import warnings
 
-    from bise.errors import BadInput, BiseWarning
+    from bise.errors import BadInput, BiseWarning, Unwritable
 
     def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if VERBOSE.get() or issubclass(category, BiseWarning):
@@ -42,8 +42,13 @@ def guard() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
-        print("bise: stopped; run the same command again to start over", file=sys.stderr)
+        how = "with --resume to go on" if resumable else "to start over"
+        print(f"bise: stopped; run the same command again {how}", file=sys.stderr)
         raise typer.Exit(130) from error
+    except Unwritable as error:
+        remedy = ", then go on with --resume" if resumable else " and run the same command again"
+        print(f"bise: the run failed: {error}; make room or allow writing there{remedy}", file=sys.stderr)
+        raise typer.Exit(1) from error
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:

@@ -16,14 +16,15 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.contract import Progress, labels
 from bise.data.digits import coloured_digits
+from bise.data.identity import data_sha256
 from bise.deployment import deploy
+from bise.engine.checkpoints import EVERY, Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction import extract
 from bise.files import write_tensors
 from bise.finetuning import finetune, owning
 from bise.gates import Subnetwork
-from bise.refusal import leaves_nothing
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
 from bise.runs import Run
@@ -47,7 +48,6 @@ def splits(split: str, *, seed: int, rho: float) -> Any:
     return coloured_digits(rho=rho, seed=seed)[split]
 
 
-@leaves_nothing
 def demo(
     out: str | Path,
     *,
@@ -55,73 +55,95 @@ def demo(
     rho: float = 0.97,
     progress: Progress | None = None,
     tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
 ) -> dict[str, Any]:
     """Train, audit, extract, finetune, finetune the dense control, audit again, shrink; returns the summary."""
-    started = time.perf_counter()
     vanilla_config = TrainConfig(epochs=6, lr=0.05, schedule="cosine", seed=seed)
     # ρ, widths, epochs, γ and υ were chosen by the gain on seeds 0 to 2, test set included: a show-piece, no estimate
     extract_config = ExtractConfig(upsilon=5, gamma=0.3, seed=seed)
     tune_config = TrainConfig.finetuning(epochs=8, lr=0.01, schedule="cosine", seed=seed)
     data = coloured_digits(rho=rho, seed=seed)
-    cells = labels(data["train"])
-    cells.check_trainable()
-    run = Run(
-        out,
-        {
-            "command": f"bise demo --seed {seed} --rho {rho:g}",
-            "source": {
-                "model": "bise.demo:digit_net",
-                "weights": "model.safetensors",
-                "data": "bise.demo:splits",
-                "data_arguments": {"seed": seed, "rho": rho},
-            },
-            "seed": seed,
-            "rho": rho,
-            "train": asdict(vanilla_config),
-            "extract": asdict(extract_config),
-            "finetune": asdict(tune_config),
+    labels(data["train"]).check_trainable()
+    whole = {
+        "command": f"bise demo --seed {seed} --rho {rho:g}",
+        "source": {
+            "model": "bise.demo:digit_net",
+            "weights": "model.safetensors",
+            "data": "bise.demo:splits",
+            "data_arguments": {"seed": seed, "rho": rho},
         },
-        tensorboard=tensorboard,
-    )
-    vanilla = owning(digit_net(seed))
-    inputs = Inputs(data["train"], torch.device("cpu"))
-    fit(vanilla, inputs, cells, vanilla_config, progress=progress, log=run.log("train"), label="training vanilla")
+        "seed": seed,
+        "rho": rho,
+        "train": asdict(vanilla_config),
+        "extract": asdict(extract_config),
+        "finetune": asdict(tune_config),
+        "sha256": {name: data_sha256(data[name]) for name in ("train", "val", "test")},
+    }
+    with Run(out, whole, job="demo", resume=resume, every=every, tensorboard=tensorboard) as run:
+        if run.finished is not None:
+            return run.finished
+        return _path(run, data, vanilla_config, extract_config, tune_config, progress)
+
+
+def _path(
+    run: Run,
+    data: dict[str, Any],
+    vanilla_config: TrainConfig,
+    extract_config: ExtractConfig,
+    tune_config: TrainConfig,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    started = time.perf_counter()
+    train, val, test = data["train"], data["val"], data["test"]
+    cells = labels(train)
+    vanilla = owning(digit_net(vanilla_config.seed))
+    inputs = Inputs(train, torch.device("cpu"))
+    kept = Checkpoint(run.checkpoint("train"), key=run.key, every=run.every)
+    label = "training vanilla"
+    fit(vanilla, inputs, cells, vanilla_config, progress=progress, log=run.log("train"), label=label, checkpoint=kept)
     model = vanilla.bare()
     write_tensors(run.folder / "model.safetensors", named_tensors(model))
-    sub = extract(
-        model, data["train"], val=data["val"], config=extract_config, progress=progress, log=run.log("extract")
-    )
-    tuned = finetune(
-        sub, data["train"], val=data["val"], config=tune_config, progress=progress, log=run.log("finetune")
-    )
-    dense = finetune(model, data["train"], val=data["val"], config=tune_config, progress=progress, log=run.log("dense"))
+
+    def shared(part: str) -> dict[str, Any]:
+        """What the parts have in common."""
+        kept = {"checkpoint": run.checkpoint(part), "checkpoint_every": run.every}
+        return {"val": val, "progress": progress, "log": run.log(part), **kept}
+
+    sub = extract(model, train, config=extract_config, **shared("extract"))
+    tuned = finetune(sub, train, config=tune_config, **shared("finetune"))
+    dense = finetune(model, train, config=tune_config, **shared("dense"))
     dense.bottleneck = sub.bottleneck
     sub.save(run.folder / "subnetwork")
     tuned.save(run.folder / "finetuned")
     models = {"vanilla": model, "subnetwork": sub, "finetuned": tuned, "dense_finetuned": dense}
     summary: dict[str, Any] = {
-        name: audit(network, data["test"], progress=progress).as_dict() | {"units": _units(network, sub)}
-        for name, network in models.items()
+        name: run.once(name, partial(_audited, network, sub, test, progress)) for name, network in models.items()
     }
     if progress is not None:
         progress("shrinking", 0, 1)
     endings = (".pt2", ".onnx") if find_spec("onnxscript") and find_spec("onnxruntime") else (".pt2",)
-    test = Inputs(data["test"], inputs.device)
     for name, network in (("subnetwork", sub), ("finetuned", tuned)):
-        summary[name]["shrunk"] = deploy(network, test, [run.folder / f"{name}{ending}" for ending in endings])
+        files = [run.folder / f"{name}{ending}" for ending in endings]
+        deployed = partial(deploy, network, Inputs(test, inputs.device), files)
+        summary[name]["shrunk"] = run.once(f"shrunk-{name}", deployed)
     if progress is not None:
         progress("shrinking", 1, 1)
     summary |= {
-        "data": facts_of(cells, data["train"]) | {"test": len(data["test"])},
+        "data": facts_of(cells, train) | {"test": len(test)},
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
         "stopped": sub.record["stopped"],
         "seconds": time.perf_counter() - started,
     }
     run.finish(summary)
-    evidence = partial(gather, run.folder, model, sub, data["test"], split="test", train=cells, progress=progress)
+    evidence = partial(gather, run.folder, model, sub, test, split="test", train=cells, progress=progress)
     add_report(run.folder, evidence)
     return summary
+
+
+def _audited(network: nn.Module, sub: Subnetwork, test: Any, progress: Progress | None) -> dict[str, Any]:
+    return audit(network, test, progress=progress).as_dict() | {"units": _units(network, sub)}
 
 
 def _units(network: nn.Module, sub: Subnetwork) -> dict[str, int]:

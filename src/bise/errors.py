@@ -1,4 +1,8 @@
-"""What goes wrong because of what was handed in."""
+"""What goes wrong because of what was handed in, and what can't be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class BadInput(ValueError):
@@ -10,6 +14,24 @@ class BadInput(ValueError):
 
 class NoSplit(BadInput):
     """A split that a data set doesn't have; where it isn't needed, one goes on without."""
+
+
+class NonFinite(BadInput):
+    """A loss or a gradient that is no number; `samples` are those of its batch."""
+
+    def __init__(self, sentence: str, *, epoch: int, step: int, samples: Sequence[int]) -> None:
+        super().__init__(sentence)
+        self.epoch, self.step, self.samples = epoch, step, list(samples)
+
+
+class Unwritable(OSError):
+    """A file that can't be written in the middle of a run: the disk is full, or became read-only.
+
+    The command line turns it into a sentence and exit code 1.
+    """
+
+    def __str__(self) -> str:
+        return f"{self.filename} can't be written ({self.strerror})"
 
 
 class BiseWarning(UserWarning):

@@ -6,13 +6,14 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from bise.errors import BadInput
+from bise.errors import BadInput, Unwritable
 
 SCHEMA = 1
 """The version that every JSON file of ours carries."""
@@ -22,14 +23,36 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
     make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with writing(path):
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+            sync_folder(path.parent)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While open, what the system says against writing names the file `path`."""
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        yield
+    except OSError as error:
+        raise Unwritable(error.errno, error.strerror, str(path)) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in `folder` to the disk, where the system can: without it a new name may be lost with power."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
     finally:
-        beside.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def make_folder(folder: Path) -> None:

@@ -18,20 +18,21 @@ from bise.data.arguments import SPLITS
 from bise.data.cells import Cells
 from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
+from bise.data.identity import data_sha256
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
 from bise.deployment import deploy, sizes
+from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
 from bise.extraction import extract
-from bise.files import read_json, write_json
+from bise.files import write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
-from bise.refusal import leaves_nothing
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
-from bise.runs import Run, append_log
+from bise.runs import Run, check_complete, read_summary, sole
 from bise.sources import splits_of
 from bise.twin import fingerprint
 
@@ -40,7 +41,6 @@ SHEET_SIZE = "96"
 """Pixels a side that pictures of any size have on a contact sheet."""
 
 
-@leaves_nothing
 def extract_job(
     model: nn.Module,
     splits: Splits,
@@ -54,6 +54,8 @@ def extract_job(
     workers: int | None = None,
     progress: Progress,
     tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
 ) -> dict[str, Any]:
     """Extract on the train split, select on val, audit on test before and after; returns the summary."""
     presets = {"balanced": ExtractConfig.balanced, "paper": ExtractConfig.paper}
@@ -65,49 +67,56 @@ def extract_job(
     with warnings.catch_warnings():  # refuse before there is a folder; what it warns of, extraction will say
         warnings.simplefilter("ignore", BiseWarning)
         cells.check_trainable()
-    run = Run(
-        out,
-        {
-            "source": source,
-            "preset": preset,
-            "extract": asdict(config),
-            "bottleneck": bottleneck,
-            "sites": list(sites) if sites else None,
-        },
-        tensorboard=tensorboard,
-    )
-    summary: dict[str, Any] = {}
-    if test is not None:
-        before = audit(model, test, aligned=cells, bottleneck=bottleneck, workers=workers, progress=progress)
-        summary["vanilla"] = before.as_dict()
-    sub = extract(
-        model,
-        train,
-        val=val,
-        config=config,
-        sites=sites,
-        bottleneck=bottleneck,
-        workers=workers,
-        progress=progress,
-        log=run.log("extract"),
-    )
-    sub.save(run.folder / "subnetwork")
-    if test is not None:
-        after = audit(sub, test, aligned=cells, workers=workers, progress=progress)
-        summary["subnetwork"] = after.as_dict() | _units(sub)
-    summary["subnetwork"] = summary.get("subnetwork", {}) | sizes(sub, train, progress)
-    summary |= {
-        "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
-        "selection": sub.record["selection"],
-        "stopped": sub.record["stopped"],
-        "notes": sub.record["notes"],
-        "rho": list(cells.rho),
-        "data": facts_of(cells, train),
-        "seconds": sub.record["seconds"],
+    whole = {
+        "source": source,
+        "preset": preset,
+        "extract": asdict(config),
+        "bottleneck": bottleneck,
+        "sites": list(sites) if sites else None,
+        "device": str(device_of(model)),
+        "sha256": {"weights": fingerprint(model)} | _data_sha256(train, val, test),
     }
-    run.finish(summary)
-    add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
+    with Run(out, whole, job="extract", resume=resume, every=every, tensorboard=tensorboard) as run:
+        if run.finished is not None:
+            return run.finished
+        summary: dict[str, Any] = {}
+        audited = partial(_audited, data=test, cells=cells, workers=workers, progress=progress)
+        if test is not None:
+            summary["vanilla"] = run.once("vanilla", partial(audited, model, bottleneck=bottleneck))
+        sub = extract(
+            model,
+            train,
+            val=val,
+            config=config,
+            sites=sites,
+            bottleneck=bottleneck,
+            workers=workers,
+            progress=progress,
+            log=run.log("extract"),
+            checkpoint=run.checkpoint("extract"),
+            checkpoint_every=every,
+        )
+        sub.save(run.folder / "subnetwork")
+        if test is not None:
+            summary["subnetwork"] = run.once("subnetwork", partial(audited, sub))
+        counted = run.once("sizes", partial(sizes, sub, train, progress))
+        summary["subnetwork"] = summary.get("subnetwork", {}) | counted
+        summary |= {
+            "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
+            "selection": sub.record["selection"],
+            "stopped": sub.record["stopped"],
+            "notes": sub.record["notes"],
+            "rho": list(cells.rho),
+            "data": facts_of(cells, train),
+            "seconds": sub.record["seconds"],
+        }
+        run.finish(summary)
+        add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
     return summary
+
+
+def _data_sha256(train: Any, val: Any, test: Any) -> dict[str, str | None]:
+    return {name: data_sha256(data) for name, data in (("train", train), ("val", val), ("test", test))}
 
 
 def _evidence(
@@ -129,24 +138,45 @@ def finetune_job(
     workers: int | None = None,
     progress: Progress,
     tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
 ) -> dict[str, Any]:
     """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
     config = TrainConfig.finetuning(**changes)
-    summary = {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
+    check_complete(folder)
     sub = load(folder / "subnetwork", model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
-    for name, start in (("finetuned", sub), ("dense_finetuned", model)):
-        log = append_log(folder / "metrics.jsonl", name, tensorboard=tensorboard)
-        tuned = finetune(start, train, val=val, config=config, workers=workers, progress=progress, log=log)
-        tuned.bottleneck = sub.bottleneck
-        tuned.save(folder / name)
-        if test is not None:
-            found = audit(tuned, test, aligned=cells, workers=workers, progress=progress)
-            summary[name] = found.as_dict() | (_units(tuned) if tuned.sites else {})
-    summary["finetune"] = asdict(config)
-    write_json(folder / "summary.json", summary)
-    add_report(folder)
+    whole = {
+        "finetune": asdict(config),
+        "device": str(device_of(model)),
+        "sha256": {"weights": fingerprint(model), "masks": key_of({name: m.tolist() for name, m in sub.masks.items()})}
+        | _data_sha256(train, val, test),
+    }
+    with Run(folder, whole, job="finetune", resume=resume, every=every, tensorboard=tensorboard) as run:
+        if run.finished is not None:
+            return run.finished
+        summary = read_summary(folder)
+        for name, start in (("finetuned", sub), ("dense_finetuned", model)):
+            tuned = finetune(
+                start,
+                train,
+                val=val,
+                config=config,
+                workers=workers,
+                progress=progress,
+                log=run.log(name),
+                checkpoint=run.checkpoint(name),
+                checkpoint_every=every,
+            )
+            tuned.bottleneck = sub.bottleneck
+            tuned.save(folder / name)
+            if test is not None:
+                found = partial(_audited, tuned, test, cells, workers=workers, progress=progress)
+                summary[name] = run.once(name, found)
+        summary["finetune"] = asdict(config)
+        run.finish(summary)
+        add_report(folder)
     return summary
 
 
@@ -157,14 +187,17 @@ def shrink_job(
     if name not in ("subnetwork", "finetuned"):
         raise BadInput(f"--of {name!r} is unknown; use subnetwork or finetuned")
     sub = load(folder / name, model)
-    summary = {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
     data = split_of(splits, "test")
-    progress("shrinking", 0, 1)
-    figures = deploy(sub, Inputs(_train(splits) if data is None else data, device_of(model)), files)
-    progress("shrinking", 1, 1)
-    summary[name] = summary.get(name, {}) | {"shrunk": figures}
-    write_json(folder / "summary.json", summary)
-    add_report(folder)
+    inputs = Inputs(_train(splits) if data is None else data, device_of(model))
+    check_complete(folder)
+    with sole(folder):
+        summary = read_summary(folder)
+        progress("shrinking", 0, 1)
+        figures = deploy(sub, inputs, files)
+        progress("shrinking", 1, 1)
+        summary[name] = summary.get(name, {}) | {"shrunk": figures}
+        write_json(folder / "summary.json", summary)
+        add_report(folder)
     return figures
 
 
@@ -225,6 +258,18 @@ def _train(splits: Splits) -> Any:
     return train
 
 
-def _units(sub: Subnetwork) -> dict[str, Any]:
-    kept, total = sub.units
-    return {"units": {"open": kept, "all": total}}
+def _audited(
+    network: nn.Module,
+    data: Any,
+    cells: Cells,
+    *,
+    workers: int | None,
+    progress: Progress,
+    bottleneck: str | None = None,
+) -> dict[str, Any]:
+    """What an audit found, and how many units are open where there are gates."""
+    found = audit(network, data, aligned=cells, bottleneck=bottleneck, workers=workers, progress=progress).as_dict()
+    if not isinstance(network, Subnetwork) or not network.sites:
+        return found
+    kept, total = network.units
+    return found | {"units": {"open": kept, "all": total}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -17,17 +16,18 @@ from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Log, Progress
 from bise.data.sampling import Sampler, sample_weights, strata
-from bise.engine.checkpoints import Checkpoint, named, optimizer_tensors, restore_optimizer
+from bise.engine.checkpoints import Checkpoint, generator_states
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
-from bise.engine.steps import Steps
+from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
 from bise.objective import information, information_gradient, joint_table, weighted_cross_entropy
 from bise.refinement import Refinement
+from bise.resuming import resume, save
 from bise.scores import Scores, State
 from bise.settling import coast, settled
 from bise.twin import named_tensors
@@ -76,6 +76,17 @@ class Learner:
         """[N, K]: which samples the mutual information is taken over."""
         self.seconds = {"mask steps": 0.0, "head": 0.0, "evaluation": 0.0}
         self.history: list[dict[str, Any]] = []
+        self.alive = self.scores.state()
+        """The last mask that lived, at the end of the epoch before."""
+        self.refined = 0
+        """Annealings before which the heads have been refined."""
+        self.generators = {"own": self.generator, "loader": inputs.seeds}
+        if validation is not None:
+            self.generators["val"] = validation.inputs.seeds
+        self.began = generator_states(self.generators)
+        """The generators at the start of this epoch, from which its order is drawn."""
+        self.done: Tensor | None = None
+        """The figures of this epoch's steps that were taken before a stop."""
         self.notes: list[str] = []
         if cells.unknown:
             self.notes.append(
@@ -118,33 +129,30 @@ class Learner:
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
-        self._resume()
-        alive = self.scores.state()
+        resume(self)
         epoch = len(self.history)
         for phase, tau in enumerate(taus):
             if epoch >= (phase + 1) * c.upsilon:
                 continue
             self.tau.fill_(tau)
-            if c.mi != "none" and c.head_epochs and epoch == phase * c.upsilon:
-                self.scores.set_mask()
-                with self._clock("head"):
-                    self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
+            if c.mi != "none" and c.head_epochs and self.refined <= phase:
+                self._refine(phase, tau)
             while epoch < (phase + 1) * c.upsilon:
                 epoch += 1
                 row = self._epoch(epoch, tau)
                 if self.progress is not None:
                     self.progress("extracting", epoch, total)
                 if c.collapse == "undo" and (closed := self.scores.closed(self.cuts)):
-                    self._undo(alive, closed, epoch, row)
+                    self._undo(closed, epoch, row)
                     return self._result(epoch - 1)
-                alive = self.scores.state()
+                self.alive = self.scores.state()
                 steps = c.epoch_steps(len(self.cells))
                 left = [(steps * (phase * c.upsilon + c.upsilon - epoch), tau)]
                 left += [(steps * c.upsilon, later) for later in taus[phase + 1 :]]
                 done = c.early_stop and c.bn == "frozen" and epoch < total and self._settled(left)
                 self._finish_epoch(epoch, row, last=done or epoch == total)
-                if self.checkpoint is not None and (self.checkpoint.due or epoch == total) and not done:
-                    self._save()
+                if self.checkpoint is not None and (self.checkpoint.due or epoch % c.upsilon == 0) and not done:
+                    save(self)
                 if done:
                     self._coast(left, epoch)
                     if self.progress is not None:
@@ -152,26 +160,41 @@ class Learner:
                     return self._result(epoch)
         return self._result(epoch)
 
+    def _refine(self, phase: int, tau: float) -> None:
+        """Lines 4 and 12."""
+        self.scores.set_mask()
+        with self._clock("head"):
+            self.refinement(self.sub, self.generator, self.progress, f"bias head, τ = {tau:.3g}")
+        self.refined = phase + 1
+        self.began = generator_states(self.generators)
+        if self.checkpoint is not None and self.checkpoint.due:
+            save(self)
+
     def _epoch(self, epoch: int, tau: float) -> dict[str, Any]:
         """One epoch of mask steps (lines 7 to 10); returns its means."""
         c = self.config
-        before = self.scores.flat.detach() >= 0
+        before = self.alive[0] >= 0
         order = self.sampler.draw(c.steps, c.batch_size, self.generator)
         self.sub.eval()
         if c.bn != "frozen":
             for module in self.sub.network.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.train()
+        advice = f"check the inputs' scale, or lower lr (now {c.lr:g})"
+
+        def after(figures: list[Tensor], left: int) -> None:
+            if self.device.type == "cpu":  # a GPU would be waited for
+                first = len(figures) - 1
+                check_figures(figures[-1][None], order, c.batch_size, epoch=epoch, first=first, advice=advice)
+            if self.checkpoint is not None and left and self.checkpoint.due:
+                save(self, figures)
+
         with self._clock("mask steps"), self.sub.features() as self.caught:
-            figures = self.steps.run(order, self.generator if c.augment else None)
+            figures = self.steps.run(order, self.generator if c.augment else None, done=self.done, after=after)
         self.scores.release()
+        self.done = None
+        check_figures(figures, order, c.batch_size, epoch=epoch, advice=advice)
         means = figures.mean(0).tolist()
-        if not all(map(math.isfinite, means)):
-            step = int((~figures.isfinite().all(1)).nonzero()[0, 0])
-            raise BadInput(
-                f"the loss became non-finite at epoch {epoch}, step {step + 1} (cross-entropy {figures[step, 1]:.3g},"
-                f" mutual information {figures[step, 2]:.3g}); check the inputs' scale, or lower lr (now {c.lr:g})"
-            )
         if not self.scores.flat.isfinite().all():
             raise BadInput(
                 f"the scores became non-finite in epoch {epoch}, though the loss is finite; check the model's"
@@ -179,7 +202,7 @@ class Learner:
             )
         if epoch == 1 and (stuck := self.scores.untouched()):
             self.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
-        loss, ce, mi, head = means
+        loss, ce, mi, head, _ = means
         mask = self.scores.flat.detach() >= 0
         return {
             "epoch": epoch,
@@ -193,7 +216,10 @@ class Learner:
         }
 
     def _update(self, x: Any, index: Tensor) -> Tensor:
-        """Update the scores to minimise J and the heads to minimise their cross-entropy; returns the four losses."""
+        """Update the scores to minimise J and the heads to minimise their cross-entropy.
+
+        Returns the four losses, and the size of J's gradient.
+        """
         c = self.config
         values = self.scores.hold()
         with autocast(self.precision, self.device):
@@ -223,7 +249,7 @@ class Learner:
         self.heads.step(features, true, probabilities)
         self.caught[0] = z.detach()  # the graph behind it would live on into a recording, with another stream
         ce = ce.detach()
-        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true)])
+        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true), gradient.norm()])
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""
@@ -264,6 +290,7 @@ class Learner:
             if self.best is None or value > self.best[0]:
                 self.best = (value, epoch, self.scores.state())
         self.history.append(row)
+        self.began = generator_states(self.generators)
         if self.log is not None:
             self.log(row)
 
@@ -278,60 +305,9 @@ class Learner:
         self.scores.flat.copy_(coast(self.scores.flat, self.scores.velocity, steps, **self.rates))
         self.stopped = f"epoch {epoch}: no gate can flip any more"
 
-    # stopping and going on
-
-    def _save(self) -> None:
-        """Everything that the rest of the run depends on."""
-        assert self.checkpoint is not None
-        everything = named_tensors(self.sub.network)
-        tensors = self._learned_tensors() | {f"own.{name}": everything[name] for name in self.sub.owned}
-        tensors["random.own"] = self.generator.get_state()
-        if self.batch_norm is not None:
-            tensors |= optimizer_tensors(self.batch_norm)
-        best = None
-        if self.best is not None:
-            value, epoch, (scores, owned) = self.best
-            best = [value, epoch]
-            tensors |= {"best.scores": scores} | {f"best.own.{name}": tensor for name, tensor in owned.items()}
-        state = {"history": self.history, "best": best, "judged": self.judged, "changed": self.changed}
-        self.checkpoint.save(tensors, state | {"seconds": self.seconds, "notes": self.notes})
-
-    def _resume(self) -> None:
-        """Go on from the checkpoint, where there is one."""
-        found = None if self.checkpoint is None else self.checkpoint.load()
-        if found is None:
-            return
-        tensors, state = found
-        for name, tensor in self._learned_tensors().items():
-            tensor.copy_(tensors[name])
-        everything = named_tensors(self.sub.network)
-        for name in self.sub.owned:
-            everything[name].detach().copy_(tensors[f"own.{name}"])
-        self.generator.set_state(tensors["random.own"])
-        if self.batch_norm is not None:
-            restore_optimizer(self.batch_norm, tensors)
-        self.history, self.changed, self.seconds = state["history"], state["changed"], state["seconds"]
-        self.judged, self.notes = state["judged"], state["notes"]
-        if state["best"] is not None:
-            value, epoch = state["best"]
-            owned = {name: tensor.to(self.device) for name, tensor in named(tensors, "best.own.").items()}
-            self.best = (value, epoch, (tensors["best.scores"].to(self.device), owned))
-        if self.log is not None:
-            for row in self.history:
-                self.log(row)
-
-    def _learned_tensors(self) -> dict[str, Tensor]:
-        return {
-            "scores": self.scores.flat,
-            "velocity": self.scores.velocity,
-            "raw": self.scores.raw,
-            "heads": self.heads.parameters,
-            "heads.velocity": self.heads.velocity,
-        }
-
-    def _undo(self, alive: State, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
+    def _undo(self, closed: list[str], epoch: int, row: dict[str, Any]) -> None:
         """Go back to the last mask that lived, and say so."""
-        self.scores.restore(alive)
+        self.scores.restore(self.alive)
         self.stopped = f"epoch {epoch}: {', '.join(closed)} closed wholly"
         self.notes.append(
             f"{', '.join(closed)} closed wholly in epoch {epoch}, which blocks every gradient before it;"

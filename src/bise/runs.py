@@ -5,56 +5,253 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from bise import __version__
 from bise.data.contract import Log
-from bise.errors import BadInput
-from bise.files import SCHEMA, finite, read_json, write_json
+from bise.engine.checkpoints import EVERY, key_of
+from bise.errors import BadInput, BiseWarning, NonFinite
+from bise.files import SCHEMA, finite, read_json, write_bytes, write_json, writing
+from bise.locks import NAME, Lock
 
-MADE_AT_THE_END = ("summary.json", "thresholds.json", "samples.json", "report.html")
-"""What a job that starts over takes away first, so that nothing of the run before is taken for its own."""
+CONFIGURATIONS = {"finetune": "finetune.json"}
+"""{job: its configuration's file}: config.json but for a job that adds to another one's run."""
 
 
 class Run:
-    """Opens a run folder: `config.json` at once, `metrics.jsonl` row by row, `summary.json` at the end.
+    """One job in a run folder: its configuration at once, `metrics.jsonl` row by row, `summary.json` at the end.
 
-    A folder that holds another job's run, or files that no run wrote, is refused, never overwritten.
+    with Run(folder, config, job="extract", resume=resume) as run:
+        if run.finished is not None:
+            return run.finished
+
+    A folder that holds another run, or files that no run wrote, is refused, never overwritten; so is one that was begun
+    and not finished, unless it is to `resume`. While open, no other process can work in it. What a job needs to go on
+    is in `checkpoints/JOB`, which is there until it is finished. A job that refuses its input before it has logged or
+    kept anything leaves the folder as it was.
     """
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any], *, tensorboard: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        config: Mapping[str, Any],
+        *,
+        job: str,
+        resume: bool = False,
+        every: float = EVERY,
+        tensorboard: bool = False,
+    ) -> None:
         if tensorboard:
             check_tensorboard()
-        self.folder = Path(folder)
-        self.tensorboard = tensorboard
+        self.folder, self.job, self.every, self.tensorboard = Path(folder), job, every, tensorboard
         self.config = json.loads(json.dumps(config))
-        path = self.folder / "config.json"
-        if path.exists():
-            earlier = {key: value for key, value in read_json(path).items() if key not in ("schema", "machine")}
-            if earlier != self.config:
-                raise BadInput(f"{self.folder} holds a run of another configuration; choose another folder with --out")
-        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
-        try:
-            write_json(path, {**self.config, "machine": machine()})
-            for name in MADE_AT_THE_END:
-                (self.folder / name).unlink(missing_ok=True)
-            (self.folder / "metrics.jsonl").write_bytes(b"")
-        except OSError as error:
-            raise BadInput(
-                f"{self.folder} can't be written ({error.strerror}); choose another folder with --out"
-            ) from error
+        self.key = key_of(self.config)
+        self.path = self.folder / CONFIGURATIONS.get(job, "config.json")
+        self.states = self.folder / "checkpoints" / job
+        self.complete = self.worked = False
+        self.new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
+        self.lock: Lock | None = None
+        self.finished = self._finished()
+        """The summary, where this very run is finished already."""
+        if self.finished is None:
+            self._open(resume)
+        if self.finished is not None:
+            warnings.warn(f"{self.folder} holds this run, finished; nothing was done", BiseWarning, stacklevel=2)
 
-    def log(self, job: str) -> Log:
-        return append_log(self.folder / "metrics.jsonl", job, tensorboard=self.tensorboard)
+    def _finished(self) -> dict[str, Any] | None:
+        """The summary of this very run, or None where there is more to do; any other run is refused."""
+        if not self.path.exists():
+            if self.path.name == "config.json" and not _is_bare(self.folder):
+                raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
+            return None
+        earlier = {key: value for key, value in read_json(self.path).items() if key not in ("schema", "machine")}
+        if earlier != self.config:
+            remedy = "choose another folder with --out"
+            if self.path.name != "config.json":
+                remedy = f"delete {self.path} to replace what was made by it, or work on a copy of the folder"
+            where = f" ({_difference(earlier, self.config)})"
+            raise BadInput(f"{self.folder} holds a run of another configuration{where}; {remedy}")
+        if self.states.exists() or not (self.folder / "summary.json").exists():
+            return None
+        summary = read_summary(self.folder)
+        return summary if self.job not in CONFIGURATIONS or self.job in summary else None
+
+    def _open(self, resume: bool) -> None:
+        """Take the folder for this process, and begin, or go on where that is wanted."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = Lock(self.folder)
+            self.finished = self._finished()  # asked again, now that nobody else is at work
+            begun = self.path.exists()
+            if begun and self.finished is None and not resume:
+                raise BadInput(
+                    f"{self.folder} holds this run, begun and not finished; go on with --resume, or choose another"
+                    " folder"
+                )
+            if self.finished is None:
+                self._begin(begun)
+        except OSError as error:
+            self._close()
+            raise self._unwritable(error) from error
+        except BaseException:
+            self._close()
+            raise
+        if self.finished is not None:
+            self._close()
+
+    def _begin(self, begun: bool) -> None:
+        for left in (*self.folder.rglob(".*.part*"), *self.folder.glob("checkpoints/.*")):  # by a process that died
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        if not begun:  # whose states may be there: its configuration was taken away
+            shutil.rmtree(self.states, ignore_errors=True)
+        self.states.mkdir(parents=True, exist_ok=True)
+        self.worked = begun
+        if not begun:
+            write_json(self.path, {**self.config, "machine": machine()})
+
+    def _take_back(self) -> None:
+        """Leave no trace of a job that has done nothing."""
+        shutil.rmtree(self.states)
+        self.path.unlink()
+        log = self.folder / "metrics.jsonl"
+        if log.exists() and log.stat().st_size == 0:
+            log.unlink()
+        self._close()
+        with suppress(OSError):  # another job's, or something of somebody else's, may be there
+            (self.folder / "checkpoints").rmdir()
+            for folder in self.new:
+                folder.rmdir()
+
+    def _close(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+        self.lock = None
+
+    def _unwritable(self, error: OSError) -> BadInput:
+        return BadInput(f"{self.folder} can't be written ({error.strerror}); choose another folder with --out")
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, NonFinite):
+                raise self._kept(error) from error
+            begun = self.lock is not None and not self.worked
+            if isinstance(error, BadInput) and begun and not any(self.states.glob("*.safetensors")):
+                self._take_back()
+            if error is None and self.complete:
+                gone = self.states.with_name(f".{self.job}")  # in one step: half of the states would be of no use
+                self.states.replace(gone)
+                shutil.rmtree(gone)
+                with suppress(OSError):  # another job's may be there
+                    self.states.parent.rmdir()
+        finally:
+            self._close()
+
+    def _kept(self, error: NonFinite) -> BadInput:
+        """The sentence, with the file that names the samples."""
+        path = self.folder / "non_finite.json"
+        write_json(path, {"job": self.job, "epoch": error.epoch, "step": error.step, "samples": error.samples})
+        return BadInput(f"{error}; the {len(error.samples)} training samples of that batch are listed in {path}")
+
+    def log(self, part: str) -> Log:
+        """Takes the rows of a part of the job, from its first: what an earlier process wrote of them is dropped."""
+        path = self.folder / "metrics.jsonl"
+        others = b"".join(_rows_of_others(path, part))
+        if not path.exists() or path.read_bytes() != others:
+            write_bytes(path, others)
+        shutil.rmtree(self.folder / "events" / part, ignore_errors=True)
+        write = append_log(path, part, tensorboard=self.tensorboard)
+
+        def log(row: dict[str, Any]) -> None:
+            self.worked = True
+            write(row)
+
+        return log
+
+    def checkpoint(self, part: str) -> Path:
+        """Where a part of the job keeps its state."""
+        return self.states / f"{part}.safetensors"
+
+    def once(self, part: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What `make` gives, as JSON knows it; kept, so that it isn't made again after a stop."""
+        path = self.states / f"{part}.json"
+        if not path.exists():
+            write_json(path, make())
+        return {key: value for key, value in read_json(path).items() if key != "schema"}
 
     def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary; what is still to come, the report, may fail without harm."""
         write_json(self.folder / "summary.json", summary)
+        self.complete = True
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    return {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
+
+
+@contextmanager
+def sole(folder: Path) -> Iterator[None]:
+    """While open, no other process works in the run folder; for what is done in one go."""
+    with writing(folder):
+        lock = Lock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_complete(folder: Path) -> None:
+    """Refuse to add to a run that isn't finished itself."""
+    if not (folder / "config.json").exists():
+        raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
+    jobs = [path.name for path in folder.glob("checkpoints/*") if path.name not in CONFIGURATIONS]
+    if jobs or not (folder / "summary.json").exists():
+        job = jobs[0] if jobs else "the job"
+        raise BadInput(f"{folder} isn't finished; run {job} again with --resume first")
+
+
+def _is_bare(folder: Path) -> bool:
+    """Whether there is nothing here, or only what a process that died at once has left."""
+    if not folder.exists():
+        return True
+    if not folder.is_dir():
+        return False
+    files = (path for path in folder.rglob("*") if not path.is_dir())
+    return all(path.name == "checkpoints" or _is_left(path) for path in folder.iterdir()) and all(map(_is_left, files))
+
+
+def _is_left(path: Path) -> bool:
+    return path.name == NAME or path.match(".*.part")
+
+
+def _difference(there: Any, here: Any, name: str = "") -> str:
+    """The first field in which two configurations differ."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in (*there, *here):
+            if there.get(key) != here.get(key):
+                return _difference(there.get(key), here.get(key), f"{name}.{key}" if name else key)
+    return f"{name} is {there!s:.60} there and {here!s:.60} here"
+
+
+def _rows_of_others(path: Path, part: str) -> Iterator[bytes]:
+    """The whole lines of metrics.jsonl that are not a part's."""
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+        with suppress(ValueError):  # half a line, by a process that died
+            if line.endswith(b"\n") and json.loads(line).get("job") != part:
+                yield line
 
 
 def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
@@ -65,7 +262,7 @@ def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
     events = _events(path.parent / "events" / job) if tensorboard else None
 
     def write(row: dict[str, Any]) -> None:
-        with path.open("a", encoding="utf-8") as file:
+        with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n")
         if events is not None:
             events(row)

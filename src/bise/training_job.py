@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bise.auditing import audit
 from bise.config import TrainConfig
 from bise.data.contract import Progress, labels
+from bise.data.identity import data_sha256
 from bise.data.tokens import sentences_of
+from bise.engine.checkpoints import EVERY, Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.errors import BadInput
 from bise.files import write_tensors
 from bise.finetuning import owning
 from bise.recipes import Recipe, recipe, splits, start
-from bise.refusal import leaves_nothing
 from bise.report import add_report
 from bise.report.evidence import facts_of
 from bise.runs import Run
@@ -25,7 +27,6 @@ from bise.sources import device_named
 from bise.twin import fingerprint
 
 
-@leaves_nothing
 def train_job(
     chosen: Recipe,
     out: Path,
@@ -40,6 +41,8 @@ def train_job(
     workers: int | None = None,
     progress: Progress,
     tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
 ) -> dict[str, Any]:
     """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
     started = time.perf_counter()
@@ -64,47 +67,56 @@ def train_job(
     cells = labels(train, progress=progress)
     cells.check_covers(labels(test, progress=progress), "test")  # now, and not after hours of training
     model, provenance, shape = start(chosen, weights, seed=seed)
-    run = Run(
-        out,
-        {
-            "job": "train",
-            "source": {
-                "model": "bise.recipes:architecture",
-                "model_arguments": {"recipe": chosen.name, **shape},
-                "weights": "model.safetensors",
-                "data": "bise.recipes:splits",
-                "data_arguments": arguments,
-            },
-            "recipe": asdict(chosen),
-            "seed": seed,
-            "start": provenance,
-            "weights": weights,
-            "device": str(where),
-            "limit": limit,
+    whole = {
+        "job": "train",
+        "source": {
+            "model": "bise.recipes:architecture",
+            "model_arguments": {"recipe": chosen.name, **shape},
+            "weights": "model.safetensors",
+            "data": "bise.recipes:splits",
+            "data_arguments": arguments,
         },
-        tensorboard=tensorboard,
-    )
-    vanilla = owning(model.to(where))
-    inputs = Inputs(train, where, workers=workers)
-    fit(vanilla, inputs, cells, chosen.train, progress=progress, log=run.log("train"), label="training vanilla")
-    trained = vanilla.bare()
-    write_tensors(run.folder / "model.safetensors", trained.state_dict())
-    found = audit(trained, test, aligned=cells, workers=workers, progress=progress)
-    summary = {
-        "vanilla": found.as_dict(),
-        "metric": chosen.metric,
-        "weights": {"sha256": fingerprint(trained)},
+        "recipe": asdict(chosen),
+        "seed": seed,
         "start": provenance,
-        "rho": list(cells.rho),
-        "data": facts_of(cells, train),
-        "samples": {"train": len(cells), "test": found.n},
-        "seconds": time.perf_counter() - started,
+        "weights": weights,
+        "device": str(where),
+        "limit": limit,
+        "sha256": {"start": fingerprint(model), "train": data_sha256(train), "test": data_sha256(test)},
     }
-    texts = {name: sentences_of(data) for name, data in (("train", train), ("test", test))}
-    if all(texts.values()):
-        summary["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
-    run.finish(summary)
-    add_report(run.folder)
+    with Run(out, whole, job="train", resume=resume, every=every, tensorboard=tensorboard) as run:
+        if run.finished is not None:
+            return run.finished
+        vanilla = owning(model.to(where))
+        fit(
+            vanilla,
+            Inputs(train, where, workers=workers),
+            cells,
+            chosen.train,
+            progress=progress,
+            log=run.log("train"),
+            label="training vanilla",
+            checkpoint=Checkpoint(run.checkpoint("train"), key=run.key, every=every),
+        )
+        trained = vanilla.bare()
+        write_tensors(run.folder / "model.safetensors", trained.state_dict())
+        found = partial(audit, trained, test, aligned=cells, workers=workers, progress=progress)
+        audited = run.once("vanilla", lambda: found().as_dict())
+        summary = {
+            "vanilla": audited,
+            "metric": chosen.metric,
+            "weights": {"sha256": fingerprint(trained)},
+            "start": provenance,
+            "rho": list(cells.rho),
+            "data": facts_of(cells, train),
+            "samples": {"train": len(cells), "test": audited["n"]},
+            "seconds": time.perf_counter() - started,
+        }
+        texts = {name: sentences_of(data) for name, data in (("train", train), ("test", test))}
+        if all(texts.values()):
+            summary["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
+        run.finish(summary)
+        add_report(run.folder)
     return summary
 
 

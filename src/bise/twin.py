@@ -21,13 +21,10 @@ def twin(model: nn.Module) -> nn.Module:
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise BadInput("TorchScript models take no hooks; hand in the Python module that was scripted or traced")
+    _check_shapes(model)
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise BadInput(
-                    f"{type(module).__name__} has weights without a shape yet; run the model once on an example"
-                )
             memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
         for value in (*module.buffers(recurse=False), *vars(module).values()):
             if isinstance(value, Tensor) and id(value) not in memo:
@@ -73,7 +70,14 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def fingerprint(model: nn.Module) -> str:
     """SHA-256 over the name, type, shape and bytes of every parameter and buffer."""
+    _check_shapes(model)
     return digest_of(named_tensors(model))
+
+
+def _check_shapes(model: nn.Module) -> None:
+    for module in model.modules():
+        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters(recurse=False)):
+            raise BadInput(f"{type(module).__name__} has weights without a shape yet; run the model once on an example")
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:

@@ -9,6 +9,8 @@ from torch import nn
 import bise
 from bise import BadInput
 from bise.config import ExtractConfig, TrainConfig
+from bise.engine.checkpoints import Checkpoint
+from bise.errors import BiseWarning
 from conftest import toy, toy_model, trained
 
 
@@ -64,9 +66,7 @@ def test_extraction_goes_on(model, data, tmp_path, name, rows):
             log=stopped_after(rows),
         )  # fmt: skip
     logged = []
-    again = bise.extract(
-        model, data["train"], val=data["val"], config=config, checkpoint=path, checkpoint_every=0, log=logged.append
-    )
+    again = bise.extract(model, data["train"], val=data["val"], config=config, checkpoint=path, log=logged.append)
     assert without_times(again.record) == without_times(whole.record)
     assert logged == whole.record["history"]
     for name in whole.scores:
@@ -93,6 +93,108 @@ def test_training_goes_on(model, data, tmp_path, optimizer):
     assert bise.fingerprint(again.bare()) == bise.fingerprint(whole.bare())
 
 
+class Noisy:
+    """A data set that isn't in memory and draws random numbers of its own."""
+
+    def __init__(self, data):
+        self.data, self.y, self.b = data, data.y, data.b
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        x, y, b = self.data[index]
+        return x + torch.randn(8) / 10, y, b
+
+
+def stop_after(monkeypatch, saves):
+    """Stop right after so many checkpoints; returns what undoes it."""
+    save, seen = Checkpoint.save, []
+
+    def counted(self, tensors, state):
+        save(self, tensors, state)
+        seen.append("done" in tensors)
+        if len(seen) == saves:
+            raise Stop
+
+    monkeypatch.setattr(Checkpoint, "save", counted)
+    return seen
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("saves", [2, 9])
+def test_extraction_goes_on_in_the_middle_of_an_epoch(model, data, tmp_path, monkeypatch, name, saves):
+    config = CONFIGS[name]
+    whole = bise.extract(model, data["train"], val=data["val"], config=config)
+    how = {"val": data["val"], "config": config, "checkpoint": tmp_path / "x.safetensors"}
+    with monkeypatch.context() as patch:
+        seen = stop_after(patch, saves)
+        with pytest.raises(Stop):
+            bise.extract(model, data["train"], **how, checkpoint_every=0)
+    assert seen[-1], "stopped in the middle of an epoch"
+    again = bise.extract(model, data["train"], **how)
+    assert without_times(again.record) == without_times(whole.record)
+    for site in whole.scores:
+        assert torch.equal(again.scores[site], whole.scores[site])
+        assert torch.equal(again.last.scores[site], whole.last.scores[site])
+
+
+def test_a_collapse_after_a_stop_goes_back_to_the_same_mask(data, tmp_path, monkeypatch):
+    model = trained(toy_model(), data["train"])
+    with torch.no_grad():
+        model[-1].weight.mul_(-20)  # all units hurt, so they close
+    config = ExtractConfig.paper(lr=0.5, upsilon=2, head_epochs=1)
+    how = {"config": config, "checkpoint": tmp_path / "x.safetensors", "checkpoint_every": 0}
+    with monkeypatch.context() as patch:
+        seen = stop_after(patch, -1)
+        with pytest.warns(BiseWarning, match="closed wholly in epoch"):
+            whole = bise.extract(model, data["train"], **how)
+    assert seen[-1], "in the middle of the epoch in which it collapses"
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with monkeypatch.context() as patch:
+        stop_after(patch, len(seen))
+        with pytest.raises(Stop):
+            bise.extract(model, data["train"], **how)
+    with pytest.warns(BiseWarning, match="closed wholly in epoch"):
+        again = bise.extract(model, data["train"], **how)
+    assert without_times(again.record) == without_times(whole.record)
+    assert all(torch.equal(again.scores[site], whole.scores[site]) for site in whole.scores)
+
+
+@pytest.mark.parametrize("saves", [1, 8, 15])
+def test_training_goes_on_in_the_middle_of_an_epoch(model, data, tmp_path, monkeypatch, saves):
+    net, train = nn.Sequential(*model, nn.Dropout(0.3)), Noisy(data["train"])
+    how = {"val": data["val"], "config": TrainConfig.finetuning(epochs=3, lr=0.01, schedule="linear")}
+    whole = bise.finetune(net, train, **how)
+    how |= {"checkpoint": tmp_path / "x.safetensors", "checkpoint_every": 0}
+    with monkeypatch.context() as patch:
+        seen = stop_after(patch, saves)
+        with pytest.raises(Stop):
+            bise.finetune(net, train, **how)
+    assert seen[-1], "stopped in the middle of an epoch"
+    again = bise.finetune(net, train, **how)
+    assert again.record["history"] == whole.record["history"]
+    assert bise.fingerprint(again.bare()) == bise.fingerprint(whole.bare())
+    done = bise.finetune(net, train, **how)  # from the result, without a step
+    assert done.record["history"] == whole.record["history"]
+    assert bise.fingerprint(done.bare()) == bise.fingerprint(whole.bare())
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-200], lambda raw: raw[:-60] + bytes(60), lambda raw: b""])
+def test_the_one_before_a_damaged_checkpoint_serves(model, data, tmp_path, monkeypatch, damage):
+    config, path = CONFIGS["balanced"], tmp_path / "x.safetensors"
+    whole = bise.extract(model, data["train"], config=config)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(Stop):
+            bise.extract(model, data["train"], config=config, checkpoint=path, checkpoint_every=0)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.warns(BiseWarning, match="no readable checkpoint .* goes on from the one before it"):
+        again = bise.extract(model, data["train"], config=config, checkpoint=path)
+    assert all(torch.equal(again.scores[site], whole.scores[site]) for site in whole.scores)
+
+
 def test_the_checkpoint_of_another_run_is_refused(model, data, tmp_path):
     path = tmp_path / "extract.safetensors"
     quick = {"upsilon": 1, "steps": 2, "head_epochs": 1, "tau_min": 0.4}
@@ -101,6 +203,7 @@ def test_the_checkpoint_of_another_run_is_refused(model, data, tmp_path):
         bise.extract(model, data["train"], config=ExtractConfig(**quick, gamma=2.0), checkpoint=path)
     with pytest.raises(BadInput, match="another configuration, model or data"):
         bise.extract(model, toy(seed=3), config=ExtractConfig(**quick), checkpoint=path)
-    path.write_bytes(path.read_bytes()[:100])
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(BadInput, match="no readable checkpoint"):
         bise.extract(model, data["train"], config=ExtractConfig(**quick), checkpoint=path)

@@ -16,7 +16,6 @@ from bise.errors import BadInput, BiseWarning
 from bise.report import add_report, write_report
 from bise.report.colours import DARK, LIGHT, contrast, heat
 from bise.report.markup import embedded, tag
-from bise.runs import Run
 
 VOID = {"meta", "img", "input", "br", "link"}
 FIGURES = ("accuracy", "groups", "threshold", "samples", "removed", "course", "verified", "reproduce", "words")
@@ -170,13 +169,6 @@ def test_the_reproducing_command_is_one_that_exists(picture_run):
     assert "--gamma 1" in command
     assert any("bise finetune runs/pictures --epochs 2" in text for text in code)
     assert any(text.endswith("\nbise shrink runs/pictures") for text in code)
-
-
-def test_a_run_that_starts_over_keeps_no_page_of_the_one_before(picture_run, tmp_path):
-    shutil.copytree(picture_run, tmp_path / "run")
-    config = json.loads((tmp_path / "run/config.json").read_text())
-    Run(tmp_path / "run", {key: value for key, value in config.items() if key not in ("schema", "machine")})
-    assert {path.name for path in (tmp_path / "run").glob("*.*")} == {"config.json", "metrics.jsonl"}
 
 
 def test_a_page_that_fails_does_not_fail_the_run(tmp_path):

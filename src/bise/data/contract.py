@@ -50,8 +50,8 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
         self.dataset = dataset
         self.transform = transform
         self.names = names
-        self.y = _label_tensor(y, "y")
-        self.b = None if b is None else _label_tensor(b, "b")
+        self.y = label_tensor(y, "y")
+        self.b = None if b is None else label_tensor(b, "b")
         if self.y.dim() != 1:
             raise BadInput(f"y has shape {tuple(self.y.shape)}; it takes one int a sample")
         for name, values in (("y", self.y), ("b", self.b)):
@@ -161,8 +161,8 @@ def labels(
     # other data sets may use these names for something else
     own = dataset if isinstance(dataset, Labelled) else None
     return Cells.of(
-        _label_tensor(y, "y"),
-        _label_tensor(b, "b"),
+        label_tensor(y, "y"),
+        label_tensor(b, "b"),
         classes=own.classes if own is not None else None,
         bias_classes=own.bias_classes if own is not None else None,
         aligned=aligned if aligned is not None or own is None else own.aligned,
@@ -205,7 +205,7 @@ class _Pieces:
             self._close()
 
     def _close(self) -> None:
-        made = _label_tensor(self.values, self.name)
+        made = label_tensor(self.values, self.name)
         if self.done and made.shape[1:] != self.done[0].shape[1:]:
             raise BadInput(f"{self.name} has several shapes; give one int, or as many each time, for every sample")
         self.done.append(made)
@@ -217,7 +217,7 @@ class _Pieces:
         return torch.cat(self.done) if self.done else None
 
 
-def _label_tensor(values: Any, name: str) -> Tensor:
+def label_tensor(values: Any, name: str) -> Tensor:
     """Labels as int64, [N] or [N, K]; anything that is not a whole number is refused, not rounded."""
     try:
         if isinstance(values, Tensor):

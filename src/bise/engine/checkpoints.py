@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,61 +14,108 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.errors import BadInput
-from bise.files import write_bytes
+from bise.errors import BadInput, BiseWarning
+from bise.files import write_bytes, writing
 
-EVERY = 30.0
+EVERY = 60.0
 """Seconds between checkpoints."""
 
 
 class Checkpoint:
-    """One file that holds all of a job's state; `key` says whose it is, and another job's is refused.
+    """A file that holds all of a job's state, and the one before it; `key` says whose, and another job's is refused.
 
-    Tensors are written as safetensors, the rest as JSON in its header: a single file, put in place in one step, so
-    that there is always a whole one.
+    Tensors are written as safetensors, the rest as JSON in its header, with a checksum over both: a single file, put
+    in place in one step. Should the newest be damaged all the same, the one before it serves.
     """
 
     def __init__(self, path: str | Path, *, key: str, every: float = EVERY) -> None:
         self.path, self.key, self.every = Path(path), key, every
+        self.previous = self.path.with_name(f"{self.path.stem}.previous{self.path.suffix}")
         self.saved = time.monotonic()
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """(tensors, state) as they were saved last, or None where there is no checkpoint."""
+        damaged = ""
+        for path in (self.path, self.previous):
+            if not path.exists():
+                continue
+            try:
+                found = self._read(path)
+            except _Damaged as error:
+                damaged = damaged or f"{path} is no readable checkpoint ({error})"
+                continue
+            if damaged:
+                warnings.warn(f"{damaged}; the run goes on from the one before it", BiseWarning, stacklevel=2)
+            return found
+        if damaged:
+            raise BadInput(f"{damaged}; delete it to start over")
+        return None
+
+    def _read(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         from safetensors import SafetensorError, safe_open
 
-        if not self.path.exists():
-            return None
         try:
-            with safe_open(self.path, framework="pt") as file:
+            with safe_open(path, framework="pt") as file:
                 header = file.metadata() or {}
-                state = json.loads(header["state"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # copies: what it hands out are pieces of the file, which would hold it, and its room on the disk
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if header["sum"] != _checksum(tensors, header["state"]):
+                raise _Damaged("its checksum differs")
+            state = json.loads(header["state"])
         except (OSError, SafetensorError, KeyError, ValueError) as error:
-            raise BadInput(f"{self.path} is no readable checkpoint ({error}); delete it to start over") from error
+            raise _Damaged(str(error).strip("'\"")) from error
         if header.get("key") != self.key:
             raise BadInput(
-                f"{self.path} is the checkpoint of a run with another configuration, model or data; choose another"
+                f"{path} is the checkpoint of a run with another configuration, model or data; choose another"
                 " folder, or delete it to start over"
             )
         return tensors, state
 
     def save(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint by this state."""
+        """Make this state the newest; the one that was it is kept beside."""
         from safetensors.torch import save
 
         # a copy of each, since safetensors refuses tensors that share storage
         whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        write_bytes(self.path, save(whole, metadata={"key": self.key, "state": json.dumps(state)}))
+        text = json.dumps(state)
+        content = save(whole, metadata={"key": self.key, "state": text, "sum": _checksum(whole, text)})
+        if self.path.exists():
+            with writing(self.path):
+                self.path.replace(self.previous)
+        write_bytes(self.path, content)
         self.saved = time.monotonic()
+
+    def conclude(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """The result, in place of the states on the way to it."""
+        self.save(tensors, state)
+        self.previous.unlink(missing_ok=True)
 
     @property
     def due(self) -> bool:
         """Whether the last one is old enough for another."""
         return time.monotonic() - self.saved >= self.every
 
-    def clear(self) -> None:
-        """The job is done: its results are kept elsewhere."""
-        self.path.unlink(missing_ok=True)
+
+class _Damaged(Exception):
+    """A file that is not, or no longer, what was saved."""
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    total = zlib.crc32(text.encode())
+    for name in sorted(tensors):
+        total = zlib.crc32(name.encode(), total)
+        total = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, total)
+    return f"{total:08x}"
+
+
+def generator_states(generators: Mapping[str, torch.Generator]) -> dict[str, Tensor]:
+    """The states of one's own generators, by their names."""
+    return {f"random.{name}": generator.get_state() for name, generator in generators.items()}
+
+
+def restore_generators(generators: Mapping[str, torch.Generator], tensors: Mapping[str, Tensor]) -> None:
+    for name, generator in generators.items():
+        generator.set_state(tensors[f"random.{name}"])
 
 
 def global_random_state(device: torch.device) -> dict[str, Tensor]:

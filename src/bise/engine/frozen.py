@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from bise.engine.inference import batchwise
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.gates import Subnetwork, scaled_channels
@@ -122,8 +123,8 @@ def behind(sub: Subnetwork, modules: list[nn.Module], inputs: Inputs, precision:
     store: Tensor | None = None
     done = 0
     with autocast(precision, inputs.device):
-        for x, index in inputs.batches(torch.arange(len(inputs)), inputs.roomy_batch()):
-            output = _until(sub, modules[-1], x)
+        order, size = torch.arange(len(inputs)), inputs.roomy_batch()
+        for output, index in batchwise(partial(_until, sub, modules[-1]), inputs, order, size):
             if store is None:
                 layout = torch.channels_last if inputs.channels_last and output.dim() == 4 else torch.contiguous_format
                 store = torch.empty(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,13 +76,16 @@ def passes(
 ) -> Iterator[tuple[int, Tensor, Tensor | None]]:
     """(start, logits, z) of each batch of `order`, in fp32 on the device; what becomes of them is the caller's."""
     sub.eval()
-    batch_size = batch_size or inputs.roomy_batch()
-    done = 0
+    size = batch_size or inputs.roomy_batch()
     catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
+
+    def logits_of(x: Any) -> Tensor:
+        with autocast(precision, inputs.device):
+            return class_logits(call(sub, x)).float()
+
+    done = 0
     with catching as caught:
-        for x, chunk in inputs.batches(_whole_batches(order, batch_size, inputs), batch_size):
-            with autocast(precision, inputs.device):
-                out = class_logits(call(sub, x)).float()
+        for out, chunk in batchwise(logits_of, inputs, _whole_batches(order, size, inputs), size):
             z = caught[0].float() if features else None
             check_rows(out, z, len(chunk))
             rows = min(len(chunk), len(order) - done)
@@ -89,6 +93,23 @@ def passes(
             done += rows
             if progress is not None:
                 progress(label, done, len(order))
+
+
+def batchwise(
+    run: Callable[[Any], Tensor], inputs: Inputs, order: Tensor, size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(what `run` gives for x, indices) of each batch; a device without room gets half as much at a time."""
+    done = 0
+    while done < len(order):
+        try:
+            for x, chunk in inputs.batches(order[done:], size):
+                yield run(x), chunk
+                done += len(chunk)
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size //= 2
+            torch.cuda.empty_cache()
 
 
 def _whole_batches(order: Tensor, size: int, inputs: Inputs) -> Tensor:

@@ -75,15 +75,14 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batches(self, order: Tensor, size: int, augment: torch.Generator | None = None) -> Iterator[tuple[Any, Tensor]]:
-        """(x, indices) for each run of `size` indices of `order`; the last one may be short.
+    def batches(
+        self, order: Tensor, size: int, augment: torch.Generator | Tensor | None = None
+    ) -> Iterator[tuple[Any, Tensor]]:
+        """(x, indices) for each of the `in_batches` of `order`.
 
-        A single sample at the end joins the batch before it, since BatchNorm can't learn from one. With `augment`
-        the transform augments, by draws from it.
+        With `augment` the transform augments, by draws from it, or by these draws.
         """
-        chunks = list(order.split(size))
-        if len(chunks) > 1 and len(chunks[-1]) == 1:
-            chunks[-2:] = [torch.cat(chunks[-2:])]
+        chunks = in_batches(order, size)
         draws = self.draws(len(order), augment)
         start = 0
         for x, index in self._stored(chunks):
@@ -116,10 +115,12 @@ class Inputs:
         x = self.x[index]
         return self._laid_out(x if self.transform is None else self.transform(x, draws))
 
-    def draws(self, count: int, augment: torch.Generator | None) -> Tensor | None:
+    def draws(self, count: int, augment: torch.Generator | Tensor | None) -> Tensor | None:
         """Random numbers for augmenting `count` samples, on the device; None where nothing is to be augmented."""
         if self.transform is None or augment is None:
             return None
+        if isinstance(augment, Tensor):
+            return augment
         draws = self.transform.draw(count, augment)
         return None if draws is None else draws.to(self.device)
 
@@ -187,6 +188,17 @@ class Inputs:
     def example(self, count: int = 4) -> Any:
         """The first few inputs, as a batch."""
         return next(self.batches(torch.arange(min(count, len(self))), count))[0]
+
+
+def in_batches(order: Tensor, size: int) -> list[Tensor]:
+    """`order` in runs of `size`; the last one may be short.
+
+    A single sample at the end joins the batch before it, since BatchNorm can't learn from one.
+    """
+    chunks = list(order.split(size))
+    if len(chunks) > 1 and len(chunks[-1]) == 1:
+        chunks[-2:] = [torch.cat(chunks[-2:])]
+    return chunks
 
 
 def automatic_workers(dataset: Any, batch: int) -> int:

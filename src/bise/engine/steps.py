@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bise.engine.inputs import Inputs
+from bise.engine.inputs import Inputs, in_batches
 from bise.engine.precision import fast_convolutions
 from bise.engine.together import recording
-from bise.errors import BiseWarning
+from bise.errors import BadInput, BiseWarning, NonFinite
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""
+After = Callable[[list[Tensor], int], None]
+"""(figures of the steps so far, how many steps are left): told after each step that runs by itself."""
 WARM_UP = 3
+
+
+@contextmanager
+def within_memory(batch_size: int) -> Iterator[None]:
+    """While open, a device that runs out of memory is said in a sentence."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0].strip()
+        raise BadInput(f"the device ran out of memory ({reason}); lower batch_size (now {batch_size})") from error
+
+
+def check_figures(figures: Tensor, order: Tensor, batch_size: int, *, epoch: int, first: int = 0, advice: str) -> None:
+    """Refuse losses and gradients that are no numbers; `figures` [n, width] are those of steps from `first` on.
+
+    A step's figures start with the loss and end with the gradient's size.
+    """
+    bad = ~figures.isfinite().all(1)
+    if not bad.any():
+        return
+    row = int(bad.nonzero()[0, 0])
+    step = first + row
+    what, value = ("gradient", -1) if figures[row, :-1].isfinite().all() else ("loss", 0)
+    raise NonFinite(
+        f"the {what} became non-finite at epoch {epoch}, step {step + 1} ({float(figures[row, value])}); {advice}",
+        epoch=epoch,
+        step=step + 1,
+        samples=in_batches(order, batch_size)[step].tolist(),
+    )
 
 
 class _NotRecordable(Exception):
@@ -48,11 +80,28 @@ class Steps:
         self.rows = torch.empty(0)
         self.figures: Tensor | None = None
 
-    def run(self, order: Tensor, augment: torch.Generator | None = None) -> Tensor:
-        """One epoch: every batch of `order`, augmented by draws from `augment` where it is given."""
+    def run(
+        self,
+        order: Tensor,
+        augment: torch.Generator | None = None,
+        *,
+        done: Tensor | None = None,
+        after: After | None = None,
+    ) -> Tensor:
+        """One epoch: every batch of `order`, augmented by draws from `augment` where it is given.
+
+        `done` are the figures of its first steps, where those were taken before a stop. `after` is told of each
+        step, unless steps are recorded: then the host doesn't wait for them.
+        """
+        with within_memory(self.batch_size):
+            return self._run(order, augment, done, after)
+
+    def _run(
+        self, order: Tensor, augment: torch.Generator | None, done_before: Tensor | None, after: After | None
+    ) -> Tensor:
         full = len(order) // self.batch_size
-        if not self.recordable or full == 0:
-            return self._eager(order, augment)
+        if not self.recordable or full == 0 or done_before is not None:
+            return self._eager(order, augment, done_before, after)
         rest = len(order) - full * self.batch_size
         if rest == 1:  # it would join the batch before, since BatchNorm can't learn from one
             full, rest = full - 1, rest + self.batch_size
@@ -78,10 +127,18 @@ class Steps:
         """(indices, draws) of batches of such sizes."""
         return order.split(sizes), [None] * len(sizes) if draws is None else draws[start:].split(sizes)
 
-    def _eager(self, order: Tensor, augment: torch.Generator | None) -> Tensor:
-        device = self.inputs.device
-        batches = self.inputs.batches(order, self.batch_size, augment)
-        return torch.stack([self.update(x, index.to(device)) for x, index in batches])
+    def _eager(
+        self, order: Tensor, augment: torch.Generator | None, done: Tensor | None, after: After | None
+    ) -> Tensor:
+        device, total = self.inputs.device, len(in_batches(order, self.batch_size))
+        draws = self.inputs.draws(len(order), augment)
+        figures = [] if done is None else list(done.to(device))
+        first = len(figures) * self.batch_size
+        for x, index in self.inputs.batches(order[first:], self.batch_size, None if draws is None else draws[first:]):
+            figures.append(self.update(x, index.to(device)))
+            if after is not None:
+                after(figures, total - len(figures))
+        return torch.stack(figures)
 
     def _replay(self, order: Tensor, draws: Tensor | None) -> Tensor:
         """The full batches of `order` by recorded graphs, which read them row by row from their own buffers."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from bise.config import TrainConfig
 from bise.data.cells import Cells
@@ -15,16 +16,18 @@ from bise.data.contract import Log, Progress
 from bise.data.sampling import Sampler, sample_weights, strata
 from bise.engine.checkpoints import (
     Checkpoint,
+    generator_states,
     global_random_state,
     named,
     optimizer_tensors,
+    restore_generators,
     restore_global_random_state,
     restore_optimizer,
 )
 from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
-from bise.engine.steps import Steps
+from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.errors import BadInput
 from bise.gates import Subnetwork
@@ -49,85 +52,157 @@ def fit(
 
     With `checkpoint` it goes on from there where one exists, and ends as it would have without the stop.
     """
-    parameters = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
-    if not parameters:
-        raise BadInput("there is nothing to train: the network owns no parameter")
-    inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
-    rate = torch.tensor(config.lr, device=inputs.device) if inputs.device.type == "cuda" else None
-    optimizer = _optimizer(parameters, config, rate)
-    precision = resolved(config.precision, sub.network)
-    generator = torch.Generator().manual_seed(config.seed)
-    sampler = Sampler(len(cells), strata(cells, config.balance) if config.sampler == "balanced" else None)
-    weights = sample_weights(cells, config.weights, config.balance)
-    weights = None if weights is None else weights.float().to(inputs.device)
-    y = cells.y.to(inputs.device)
-    network: Any = torch.compile(sub.network) if config.compile and inputs.device.type == "cuda" else sub
-
-    def update(x: Any, index: Tensor) -> Tensor:
-        with autocast(precision, inputs.device):
-            logits = class_logits(call(network, x))
-        loss = weighted_cross_entropy(logits, y[index], None if weights is None else weights[index])
-        # not backward(): what accumulates gradients remembers a stream, and a recording has its own
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            same = gradient is None or gradient.stride() == parameter.stride()
-            parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)
-        optimizer.step()
-        return loss.detach().unsqueeze(0)
-
-    def changing() -> Iterator[Tensor]:
-        everything = named_tensors(sub.network)
-        yield from (everything[name] for name in sub.owned)
-        for state in optimizer.state.values():
-            yield from (value for value in state.values() if isinstance(value, Tensor))
-
-    steps = Steps(update, inputs, config.batch_size, state=changing, graphs=config.graphs)
-    history: list[dict[str, Any]] = []
-    best: tuple[float, dict[str, Tensor]] | None = None
+    training = _Training(sub, inputs, cells, config, validation, checkpoint)
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
     # dropout draws from the global generators, which stay the caller's
     with torch.random.fork_rng(devices=cuda), large_kernels(sub.network):
         torch.manual_seed(config.seed)
-        if checkpoint is not None and (found := checkpoint.load()) is not None:
-            tensors, state = found
-            _put(sub, named(tensors, "own."))
-            restore_optimizer(optimizer, tensors)
-            generator.set_state(tensors["random.own"])
-            restore_global_random_state(tensors, inputs.device)
-            history = state["history"]
-            best = None if state["best"] is None else (state["best"], named(tensors, "best."))
-            if log is not None:
-                for row in history:
-                    log(row)
-        for epoch in range(len(history) + 1, config.epochs + 1):
-            _set_rate(optimizer, config.lr * _factor(config, epoch - 1))
-            order = sampler.draw(config.steps, config.batch_size, generator)
-            sub.train()
-            row = {"epoch": epoch, "loss": float(steps.run(order, generator).mean())}
-            if not math.isfinite(row["loss"]):
-                raise BadInput(f"the loss became non-finite in epoch {epoch}; lower lr (now {config.lr:g})")
-            if validation is not None:
-                row["val"] = validation(sub, progress)
-                if best is None or row["val"][config.selection] > best[0]:
-                    best = (row["val"][config.selection], _owned(sub))
-            history.append(row)
+        training.resume()
+        if log is not None:
+            for row in training.history:
+                log(row)
+        for epoch in range(len(training.history) + 1, config.epochs + 1):
+            row = training.epoch(epoch, progress)
             if log is not None:
                 log(row)
             if progress is not None:
                 progress(label, epoch, config.epochs)
-            if checkpoint is not None and (checkpoint.due or epoch == config.epochs):
-                tensors = {f"own.{name}": tensor for name, tensor in _owned(sub).items()}
-                tensors |= optimizer_tensors(optimizer) | global_random_state(inputs.device)
-                tensors |= {f"best.{name}": tensor for name, tensor in (best[1] if best else {}).items()}
-                tensors["random.own"] = generator.get_state()
-                checkpoint.save(tensors, {"history": history, "best": best[0] if best else None})
-    if best is not None:
-        _put(sub, best[1])
-    for parameter in parameters:
-        parameter.requires_grad_(False)
-        parameter.grad = None
-    sub.eval()
-    return history
+            if checkpoint is not None and checkpoint.due and epoch < config.epochs:
+                training.save()
+    training.end()
+    return training.history
+
+
+class _Training:
+    """The state of one training: weights, optimizer, random numbers, and the best epoch so far."""
+
+    def __init__(
+        self,
+        sub: Subnetwork,
+        inputs: Inputs,
+        cells: Cells,
+        config: TrainConfig,
+        validation: Validation | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.sub, self.inputs, self.config, self.validation, self.checkpoint = (
+            sub,
+            inputs,
+            config,
+            validation,
+            checkpoint,
+        )
+        self.parameters = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
+        if not self.parameters:
+            raise BadInput("there is nothing to train: the network owns no parameter")
+        inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
+        rate = torch.tensor(config.lr, device=inputs.device) if inputs.device.type == "cuda" else None
+        self.optimizer = _optimizer(self.parameters, config, rate)
+        self.precision = resolved(config.precision, sub.network)
+        self.generators = {"own": torch.Generator().manual_seed(config.seed), "loader": inputs.seeds}
+        if validation is not None:
+            self.generators["val"] = validation.inputs.seeds
+        self.sampler = Sampler(len(cells), strata(cells, config.balance) if config.sampler == "balanced" else None)
+        weights = sample_weights(cells, config.weights, config.balance)
+        self.weights = None if weights is None else weights.float().to(inputs.device)
+        self.y = cells.y.to(inputs.device)
+        self.network: Any = torch.compile(sub.network) if config.compile and inputs.device.type == "cuda" else sub
+        self.steps = Steps(self._update, inputs, config.batch_size, state=self._changing, graphs=config.graphs)
+        self.history: list[dict[str, Any]] = []
+        self.best: tuple[float, dict[str, Tensor]] | None = None
+        self.began = generator_states(self.generators)
+        """The generators at the start of this epoch, from which its order is drawn."""
+        self.done: Tensor | None = None
+        """The figures of this epoch's steps that were taken before a stop."""
+
+    def epoch(self, epoch: int, progress: Progress | None) -> dict[str, Any]:
+        """One epoch of steps, and its validation; returns its row of the history."""
+        c, generator = self.config, self.generators["own"]
+        _set_rate(self.optimizer, c.lr * _factor(c, epoch - 1))
+        order = self.sampler.draw(c.steps, c.batch_size, generator)
+        advice = f"check the inputs' scale, or lower lr (now {c.lr:g})"
+
+        def after(figures: list[Tensor], left: int) -> None:
+            if self.inputs.device.type == "cpu":  # a GPU would be waited for
+                first = len(figures) - 1
+                check_figures(figures[-1][None], order, c.batch_size, epoch=epoch, first=first, advice=advice)
+            if self.checkpoint is not None and left and self.checkpoint.due:
+                self.save(figures)
+
+        self.sub.train()
+        figures = self.steps.run(order, generator, done=self.done, after=after)
+        check_figures(figures, order, c.batch_size, epoch=epoch, advice=advice)
+        self.done = None
+        row: dict[str, Any] = {"epoch": epoch, "loss": float(figures[:, 0].mean())}
+        if self.validation is not None:
+            row["val"] = self.validation(self.sub, progress)
+            if self.best is None or row["val"][c.selection] > self.best[0]:
+                self.best = (row["val"][c.selection], _owned(self.sub))
+        self.history.append(row)
+        self.began = generator_states(self.generators)
+        return row
+
+    def _update(self, x: Any, index: Tensor) -> Tensor:
+        """One step of the optimizer; returns the loss and the size of its gradient."""
+        with autocast(self.precision, self.inputs.device):
+            logits = class_logits(call(self.network, x))
+        weights = None if self.weights is None else self.weights[index]
+        loss = weighted_cross_entropy(logits, self.y[index], weights)
+        # not backward(): what accumulates gradients remembers a stream, and a recording has its own
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            same = gradient is None or gradient.stride() == parameter.stride()
+            parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)
+        size = get_total_norm([gradient for gradient in gradients if gradient is not None])
+        self.optimizer.step()
+        return torch.stack([loss.detach(), size.to(loss.dtype)])
+
+    def _changing(self) -> Iterator[Tensor]:
+        """Every tensor that a step changes."""
+        everything = named_tensors(self.sub.network)
+        yield from (everything[name] for name in self.sub.owned)
+        for state in self.optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, Tensor))
+
+    # stopping and going on
+
+    def save(self, figures: list[Tensor] | None = None) -> None:
+        """Everything that the rest depends on; `figures` are those of an epoch's steps so far, in the middle of it."""
+        assert self.checkpoint is not None
+        tensors = {f"own.{name}": tensor for name, tensor in _owned(self.sub).items()}
+        tensors |= optimizer_tensors(self.optimizer) | global_random_state(self.inputs.device) | self.began
+        tensors |= {f"best.{name}": tensor for name, tensor in (self.best[1] if self.best else {}).items()}
+        if figures:
+            tensors["done"] = torch.stack(figures)
+        self.checkpoint.save(tensors, {"history": self.history, "best": self.best[0] if self.best else None})
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, where there is one."""
+        found = None if self.checkpoint is None else self.checkpoint.load()
+        if found is None:
+            return
+        tensors, state = found
+        _put(self.sub, named(tensors, "own."))
+        self.history = state["history"]
+        if len(self.history) == self.config.epochs:  # nothing but the result was kept
+            return
+        restore_optimizer(self.optimizer, tensors)
+        restore_generators(self.generators, tensors)
+        restore_global_random_state(tensors, self.inputs.device)
+        self.began, self.done = generator_states(self.generators), tensors.get("done")
+        self.best = None if state["best"] is None else (state["best"], named(tensors, "best."))
+
+    def end(self) -> None:
+        """Leave the best epoch's weights, or the last one's, in the network."""
+        if self.best is not None:
+            _put(self.sub, self.best[1])
+        for parameter in self.parameters:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self.sub.eval()
+        if self.checkpoint is not None:
+            result = {f"own.{name}": tensor for name, tensor in _owned(self.sub).items()}
+            self.checkpoint.conclude(result, {"history": self.history})
 
 
 def _put(sub: Subnetwork, tensors: dict[str, Tensor]) -> None:
