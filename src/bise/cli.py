@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bise.cli_data import data_app
+from bise.cli_deploy import export, shrink
 from bise.cli_guard import VERBOSE, JsonOption
 from bise.cli_guard import guard as _guard
 from bise.sources import own_data
@@ -180,7 +181,7 @@ def audit(
     data: DataOption = None,
     weights: WeightsOption = None,
     from_run: FromOption = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
     run: Annotated[
         Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
@@ -215,7 +216,7 @@ def extract(
     data: DataOption = None,
     weights: WeightsOption = None,
     from_run: FromOption = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
     mi: Annotated[str | None, typer.Option(help="conflicting, batch or none.")] = None,
@@ -286,7 +287,7 @@ def finetune(
     lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 where the preset is balanced.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     workers: WorkersOption = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,
@@ -320,31 +321,6 @@ def finetune(
         _show(summary, "Accuracy on the test split, %", run, as_json)
 
 
-@app.command(epilog="Example: bise shrink runs/a --out model.pt2 --onnx model.onnx")
-def shrink(
-    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
-    out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
-    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
-    as_json: JsonOption = False,
-) -> None:
-    """Remove the closed units physically, verify, measure, and write files to deploy."""
-    with _guard():
-        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], as_json)
-
-
-@app.command(epilog="Example: bise export runs/a model.onnx")
-def export(
-    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
-    file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
-    as_json: JsonOption = False,
-) -> None:
-    """Shrink, verify, and write one file to deploy."""
-    with _guard():
-        _shrink(run, of, [(file, (".onnx", ".pt2"))], as_json)
-
-
 @app.command(epilog="Example: bise report runs/a --out for-a-colleague.html")
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract or finetune.")],
@@ -360,30 +336,10 @@ def report(
         print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
 
 
+app.command(epilog="Example: bise shrink runs/a --out model.pt2 --onnx model.onnx")(shrink)
+app.command(epilog="Example: bise export runs/a model.onnx")(export)
 app.command(epilog="Example: bise verify runs/a")(verify)
-
-
-def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], as_json: bool) -> None:
-    """Shrink a run's network, write each file that is named, and show the figures."""
-    from rich.console import Console
-
-    from bise.errors import BadInput
-    from bise.files import finite
-    from bise.jobs import shrink_job
-    from bise.sources import source_of
-    from bise.terminal import Bars, shrunk_table
-
-    for path, endings in files:
-        if path is not None and path.suffix not in endings:
-            raise BadInput(f"{path} should end in {' or '.join(endings)}")
-    model, splits = source_of(run)
-    with Bars() as bars:
-        named = [path for path, _ in files if path is not None]
-        figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
-    if as_json:
-        print(json.dumps(finite(figures), indent=2))
-    else:
-        Console().print(shrunk_table(figures))
+app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reproduce)
 
 
 def _split(load: Any, split: str) -> Any:
@@ -394,9 +350,6 @@ def _split(load: Any, split: str) -> Any:
     if data is None:
         raise BadInput(f"--data has no split {split!r}; choose another with --split")
     return data
-
-
-app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reproduce)
 
 
 def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
