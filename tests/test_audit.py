@@ -110,6 +110,13 @@ def test_an_ambiguous_bottleneck_costs_the_probe_alone():
     assert bise.audit(TwoHeads(), data, bottleneck="left").biases[0].probe is not None
 
 
+def test_groups_of_one_sample_cost_the_probe_alone():
+    data = Labelled(TensorDataset(torch.randn(4, 6)), y=[0, 0, 1, 2], b=[0, 1, 1, 2])
+    audit = bise.audit(trained(toy_model(), toy()), data)
+    assert audit.biases[0].probe is None
+    assert "no group has two samples" in audit.probe_skipped
+
+
 def test_it_prints_and_serialises():
     audit = bise.audit(Lookup(), known())
     assert "worst group   0.0 %" in str(audit)

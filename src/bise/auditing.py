@@ -154,6 +154,8 @@ def audit(
         cells = cells.realigned(aligned.aligned_bias)
     inputs = Inputs(data, device_of(model), workers=workers)
     sub, found, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
+    if found is not None and int(cells.index[cells.known].bincount(minlength=1).max()) < 2:
+        found, skipped = None, "no group has two samples, one to learn from and one to test on"
     seen = infer(sub, inputs, features=found, progress=progress, label="auditing")
     check_classes(seen.logits, cells)
     if not seen.logits.isfinite().all():
