@@ -203,9 +203,11 @@ def test_other_commands_say_which_job_has_to_go_on(extracted, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "begun"
     stopped(7, "extract", *OWN, *QUICK, "--out", out)
-    for command in (["verify", out], ["shrink", out], ["finetune", out]):
+    for command in (["verify", out], ["shrink", out], ["finetune", out], ["audit", "--run", out]):
         assert "run extract again with --resume first" in sentence(run(*command))
     assert "go on with --resume" in sentence(run("report", out))
+    line = sentence(run("shrink", extracted, "--of", "finetuned"))
+    assert line.endswith(f"{extracted / 'finetuned'} does not exist; bise finetune {extracted} makes one")
     stopped(15, "finetune", extracted, "--epochs", "2")
     assert (extracted / "finetuned").exists(), "the dense control is missing"
     for command in (["verify", extracted], ["shrink", extracted, "--of", "finetuned"]):

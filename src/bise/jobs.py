@@ -149,7 +149,7 @@ def finetune_job(
             f"{folder} was finetuned by the demo itself; finetune a run of its own: bise extract --from {folder}"
             " --out FOLDER first"
         )
-    sub = load(folder / "subnetwork", model)
+    sub = saved(folder, "subnetwork", model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     whole = {
@@ -195,7 +195,7 @@ def shrink_job(
     check_complete(folder)
     if name == "finetuned" and "finetune" in begun_jobs(folder):
         raise BadInput(f"{folder} isn't finetuned to the end; run finetune again with --resume first")
-    sub = load(folder / name, model)
+    sub = saved(folder, name, model)
     data = split_of(splits, "test")
     inputs = Inputs(_train(splits) if data is None else data, device_of(model))
     with sole(folder):
@@ -207,6 +207,16 @@ def shrink_job(
         write_json(folder / "summary.json", summary)
         add_report(folder)
     return figures
+
+
+def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
+    """A network of a run: the subnetwork, or the finetuned one; where it isn't there, the command that makes it."""
+    if not (folder / name).is_dir() and (folder / "config.json").is_file():
+        made = f"bise finetune {folder}" if name == "finetuned" else f"bise extract --from {folder} --out FOLDER"
+        jobs = begun_jobs(folder)
+        remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
+        raise BadInput(f"{folder / name} does not exist; {remedy}")
+    return load(folder / name, model)
 
 
 def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:
