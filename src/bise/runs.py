@@ -266,6 +266,8 @@ def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
 
     With `tensorboard`, its numbers go to event files in the folder `events` beside it as well.
     """
+    if tensorboard:
+        check_tensorboard()
     events: Log | None = None
 
     def write(row: dict[str, Any]) -> None:
@@ -286,7 +288,6 @@ def check_tensorboard() -> None:
 
 
 def _events(folder: Path) -> Log:
-    check_tensorboard()
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder))
