@@ -10,8 +10,8 @@ BESIDE := -n auto --maxprocesses 4 --dist loadfile # a file's tests share what t
 
 .PHONY: demo test test-all lint clean
 
-demo: .venv/demo
-	$(BIN)/bise demo $(ARGS)
+demo: .venv/demo # stopped, it goes on
+	$(BIN)/bise demo --resume $(ARGS)
 
 test: lint
 	$(ONE) $(BIN)/python -m pytest $(BESIDE) -m "not long"

@@ -27,7 +27,7 @@ from bise.cli import app
 from bise.config import ExtractConfig, TrainConfig
 from bise.data import Labelled, PictureFiles, Transform
 from bise.data.identity import data_sha256
-from bise.demo import demo
+from bise.demo import demo, digit_net
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.training import _Training
 from bise.errors import NonFinite
@@ -190,6 +190,65 @@ def test_finetuning_does_no_part_twice(whole, extracted, monkeypatch):
     (extracted / "finetune.json").unlink()
     good(*command)  # nothing of the one that was begun is taken for its own
     assert content(extracted) == content(whole)
+
+
+def test_states_on_their_way_out_are_no_unfinished_job(extracted):
+    (extracted / "checkpoints/.extract").mkdir(parents=True)  # killed in the moment after the summary was written
+    assert "holds this run, finished" in good("extract", *OWN, *QUICK, "--out", extracted).stderr
+    good("finetune", extracted, "--epochs", "1")
+    assert not (extracted / "checkpoints").exists()
+
+
+def test_other_commands_say_which_job_has_to_go_on(extracted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "begun"
+    stopped(7, "extract", *OWN, *QUICK, "--out", out)
+    for command in (["verify", out], ["shrink", out], ["finetune", out], ["audit", "--run", out]):
+        assert "run extract again with --resume first" in sentence(run(*command))
+    assert "go on with --resume" in sentence(run("report", out))
+    line = sentence(run("shrink", extracted, "--of", "finetuned"))
+    assert line.endswith(f"{extracted / 'finetuned'} does not exist; bise finetune {extracted} makes one")
+    stopped(15, "finetune", extracted, "--epochs", "2")
+    assert (extracted / "finetuned").exists(), "the dense control is missing"
+    for command in (["verify", extracted], ["shrink", extracted, "--of", "finetuned"]):
+        assert "run finetune again with --resume first" in sentence(run(*command))
+    good("finetune", extracted, "--epochs", "2", "--resume")
+    assert good("verify", extracted).stdout.count("✓ holds") == 9
+
+
+def test_weights_that_a_run_has_not_made_yet_are_not_looked_for_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_file(digit_net(5).state_dict(), tmp_path / "model.safetensors")  # somebody else's
+    with monkeypatch.context() as patch:
+        patch.setattr(_Training, "epoch", raises(Stop))
+        with pytest.raises(Stop):
+            demo(tmp_path / "run")
+    line = sentence(run("extract", "--from", tmp_path / "run", *QUICK, "--out", tmp_path / "mine"))
+    assert f"{tmp_path / 'run/model.safetensors'} does not exist; run demo again with --resume first" in line
+    assert not (tmp_path / "mine").exists()
+
+
+def raises(error):
+    def function(*_, **__):
+        raise error
+
+    return function
+
+
+def test_what_the_demo_finetuned_is_not_written_over(extracted):
+    config = read_json(extracted / "config.json")
+    (extracted / "config.json").write_text(json.dumps(config | {"finetune": {}}))  # as the demo's says
+    assert "was finetuned by the demo itself; finetune a run of its own" in sentence(run("finetune", extracted))
+
+
+def test_a_job_that_refuses_its_input_leaves_no_folder_for_tensorboard_either(tmp_path):
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "runs/run"
+    command = ["extract", *OWN, *QUICK, "--out", out, "--tensorboard"]
+    sentence(run(*command, "--sites", "nowhere"))
+    assert not out.parent.exists()
+    good(*command)
+    assert list((out / "events/extract").iterdir())
 
 
 def test_data_are_known_by_what_is_in_them(tmp_path):
@@ -369,6 +428,14 @@ def test_the_samples_are_listed_in_the_run_folder(tmp_path):
     found = read_json(listed)
     assert (found["job"], found["epoch"], found["step"], len(found["samples"])) == ("extract", 1, 1, 60)
     assert max(found["samples"]) >= 300
+
+
+def test_the_list_goes_when_the_job_is_tried_again(extracted):
+    sentence(run("finetune", extracted, "--epochs", "1", "--lr", "1e38"))
+    assert (extracted / "non_finite.json").exists()
+    (extracted / "finetune.json").unlink()
+    good("finetune", extracted, "--epochs", "1")
+    assert not (extracted / "non_finite.json").exists()
 
 
 class Tight(nn.Module):

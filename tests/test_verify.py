@@ -134,6 +134,8 @@ DAMAGE = {
     "half a row": (half_a_row, "files"),
     "another gamma": (lambda r: edit(r / "config.json", "extract", "gamma", value=3.5), "configuration"),
     "another rate": (lambda r: edit(r / "summary.json", "finetune", "lr", value=0.5), "configuration"),
+    "finetune.json cut short": (lambda r: (r / "finetune.json").write_text("{"), "files"),
+    "another seed": (lambda r: edit(r / "finetune.json", "finetune", "seed", value=8), "configuration"),
     "epoch not in the log": (drop_epoch, "log"),
     "another value": (lambda r: edit(r / "summary.json", "selection", "value", value=lambda v: v + 0.01), "log"),
     "a later epoch": (lambda r: edit(r / "summary.json", "selection", "epoch", value=10_000), "log"),

@@ -193,13 +193,13 @@ def audit(
     with _guard():
         import bise
         from bise.files import finite
-        from bise.jobs import split_of
+        from bise.jobs import saved, split_of
         from bise.sources import given
 
         if not (model or weights or data or own or from_run):
             from_run = run  # which knows its model and data
         network, load, _ = given(model, weights, data, own, from_run, device)
-        subject = network if run is None else bise.load(run / "subnetwork", network)
+        subject = network if run is None else saved(run, "subnetwork", network)
         train = split_of(load, "train")
         with bise.Bars() as bars:
             aligned = None if train is None else bise.data.labels(train, progress=bars)

@@ -26,13 +26,13 @@ from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning
 from bise.extraction import extract
-from bise.files import write_json
+from bise.files import read_json, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
-from bise.runs import Run, check_complete, read_summary, sole
+from bise.runs import Run, begun_jobs, check_complete, read_summary, sole
 from bise.sources import splits_of
 from bise.twin import fingerprint
 
@@ -144,7 +144,12 @@ def finetune_job(
     """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
     config = TrainConfig.finetuning(**changes)
     check_complete(folder)
-    sub = load(folder / "subnetwork", model)
+    if "finetune" in read_json(folder / "config.json"):  # its files to deploy are of that network
+        raise BadInput(
+            f"{folder} was finetuned by the demo itself; finetune a run of its own: bise extract --from {folder}"
+            " --out FOLDER first"
+        )
+    sub = saved(folder, "subnetwork", model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     whole = {
@@ -171,6 +176,7 @@ def finetune_job(
             )
             tuned.bottleneck = sub.bottleneck
             tuned.save(folder / name)
+            summary.pop(name, None)  # of a finetuning before this one
             if test is not None:
                 found = partial(_audited, tuned, test, cells, workers=workers, progress=progress)
                 summary[name] = run.once(name, found)
@@ -186,10 +192,12 @@ def shrink_job(
     """Shrink a run's subnetwork, or the finetuned one, write `files`, and add the figures to the run's summary."""
     if name not in ("subnetwork", "finetuned"):
         raise BadInput(f"--of {name!r} is unknown; use subnetwork or finetuned")
-    sub = load(folder / name, model)
+    check_complete(folder)
+    if name == "finetuned" and "finetune" in begun_jobs(folder):
+        raise BadInput(f"{folder} isn't finetuned to the end; run finetune again with --resume first")
+    sub = saved(folder, name, model)
     data = split_of(splits, "test")
     inputs = Inputs(_train(splits) if data is None else data, device_of(model))
-    check_complete(folder)
     with sole(folder):
         summary = read_summary(folder)
         progress("shrinking", 0, 1)
@@ -199,6 +207,16 @@ def shrink_job(
         write_json(folder / "summary.json", summary)
         add_report(folder)
     return figures
+
+
+def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
+    """A network of a run: the subnetwork, or the finetuned one; where it isn't there, the command that makes it."""
+    if not (folder / name).is_dir() and (folder / "config.json").is_file():
+        made = f"bise finetune {folder}" if name == "finetuned" else f"bise extract --from {folder} --out FOLDER"
+        jobs = begun_jobs(folder)
+        remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
+        raise BadInput(f"{folder / name} does not exist; {remedy}")
+    return load(folder / name, model)
 
 
 def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progress) -> Check:

@@ -43,6 +43,7 @@ class RunFiles:
     folder: Path
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
+    finetune: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     saved: dict[str, SavedSubnetwork] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)
@@ -69,9 +70,9 @@ def read_run(folder: Path) -> RunFiles:
     run.config = _json(run, "config.json")
     run.summary = _json(run, "summary.json")
     run.rows = list(_rows(run))
-    for name in ("thresholds.json", "samples.json"):
-        if (folder / name).exists():
-            _json(run, name)
+    others = ("finetune.json", "thresholds.json", "samples.json")
+    found = {name: _json(run, name) for name in others if (folder / name).exists()}
+    run.finetune = found.get("finetune.json", {})
     for name in _expected(run):
         content = _json(run, f"{name}/subnetwork.json")
         path = folder / name / "subnetwork.safetensors"

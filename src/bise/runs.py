@@ -111,6 +111,7 @@ class Run:
     def _begin(self, begun: bool) -> None:
         for left in (*self.folder.rglob(".*.part*"), *self.folder.glob("checkpoints/.*")):  # by a process that died
             shutil.rmtree(left) if left.is_dir() else left.unlink()
+        (self.folder / "non_finite.json").unlink(missing_ok=True)  # of an attempt before this one
         if not begun:  # whose states may be there: its configuration was taken away
             shutil.rmtree(self.states, ignore_errors=True)
         self.states.mkdir(parents=True, exist_ok=True)
@@ -217,10 +218,16 @@ def check_complete(folder: Path) -> None:
     """Refuse to add to a run that isn't finished itself."""
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
-    jobs = [path.name for path in folder.glob("checkpoints/*") if path.name not in CONFIGURATIONS]
+    jobs = [job for job in begun_jobs(folder) if job not in CONFIGURATIONS]
     if jobs or not (folder / "summary.json").exists():
         job = jobs[0] if jobs else "the job"
         raise BadInput(f"{folder} isn't finished; run {job} again with --resume first")
+
+
+def begun_jobs(folder: Path) -> list[str]:
+    """The jobs that were begun in a run folder and are not finished."""
+    names = (path.name for path in folder.glob("checkpoints/*"))
+    return sorted(name for name in names if not name.startswith("."))  # those are finished, and on their way out
 
 
 def _is_bare(folder: Path) -> bool:
@@ -259,12 +266,16 @@ def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
 
     With `tensorboard`, its numbers go to event files in the folder `events` beside it as well.
     """
-    events = _events(path.parent / "events" / job) if tensorboard else None
+    if tensorboard:
+        check_tensorboard()
+    events: Log | None = None
 
     def write(row: dict[str, Any]) -> None:
+        nonlocal events
         with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n")
-        if events is not None:
+        if tensorboard:  # its files are there from the first row on, and not for a job that refuses its input
+            events = events or _events(path.parent / "events" / job)
             events(row)
 
     return write
@@ -277,7 +288,6 @@ def check_tensorboard() -> None:
 
 
 def _events(folder: Path) -> Log:
-    check_tensorboard()
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder))

@@ -86,6 +86,7 @@ def described_by(run: Path) -> dict[str, Any]:
     """What a run's configuration says of its model and data, with the whole path of its weights."""
     from bise.errors import BadInput
     from bise.files import read_json
+    from bise.runs import begun_jobs
     from bise.trust import check_source
 
     source = read_json(run / "config.json").get("source")
@@ -96,7 +97,11 @@ def described_by(run: Path) -> dict[str, Any]:
     check_source(run, source, options=OWN)
     weights = source.get("weights")
     if weights and (run / weights).is_file():
-        source = source | {"weights": str((run / weights).resolve())}
+        return source | {"weights": str((run / weights).resolve())}
+    if weights and not Path(weights).is_absolute():  # a file of the run's own, and not of the working folder
+        jobs = begun_jobs(run)
+        remedy = f"run {jobs[0]} again with --resume first" if jobs else "name a run that has its weights"
+        raise BadInput(f"{run / weights} does not exist; {remedy}")
     return source
 
 

@@ -16,6 +16,7 @@ from bise.errors import BadInput
 from bise.files import SCHEMA
 from bise.gates import load, threshold
 from bise.run_files import Missing, RunFiles, read_run
+from bise.runs import begun_jobs
 from bise.shrink.verify import TOLERANCE, NotExact
 from bise.twin import digest_of, fingerprint, named_tensors
 
@@ -54,6 +55,8 @@ class _Broken(Exception):
 def verify(folder: str | Path, source: Source) -> Verification:
     """Check a run folder of demo, train, extract or finetune; `source` is asked for its model and data once."""
     run = read_run(Path(folder))
+    for job in begun_jobs(Path(folder)):
+        raise BadInput(f"{folder} isn't finished, so it promises nothing yet; run {job} again with --resume first")
     model, splits, why = _had(source)
     found = [
         _checked("files", _files, run),
@@ -113,6 +116,9 @@ def _configuration(run: RunFiles) -> str:
         return "config.json agrees with itself"
     given = {"subnetwork": config.get("extract")}
     given |= dict.fromkeys(("finetuned", "dense_finetuned"), run.summary.get("finetune", config.get("finetune")))
+    if run.finetune:
+        summary = run.need(run.summary, "summary.json")
+        _same("finetune in summary.json", run.finetune["finetune"], summary.get("finetune"))
     for name, saved in run.subnetworks().items():
         recorded = saved.content["record"]["config"]
         run.need(given[name], "summary.json")

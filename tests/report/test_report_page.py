@@ -171,6 +171,23 @@ def test_the_reproducing_command_is_one_that_exists(picture_run):
     assert any(text.endswith("\nbise shrink runs/pictures") for text in code)
 
 
+def test_the_reproducing_commands_name_another_device_and_whole_numbers(picture_run, tmp_path):
+    shutil.copytree(picture_run, tmp_path / "pictures")
+    for name, changed in (("config.json", {"device": "cuda:0"}), ("finetune.json", {"device": "cuda:0"})):
+        content = json.loads((tmp_path / "pictures" / name).read_text())
+        (tmp_path / "pictures" / name).write_text(json.dumps(content | changed))
+    summary = json.loads((tmp_path / "pictures/summary.json").read_text())
+    summary["finetune"]["lr"] = 0.012345678
+    (tmp_path / "pictures/summary.json").write_text(json.dumps(summary))
+    write_report(tmp_path / "pictures")
+    (code,) = (text for text in parsed(tmp_path / "pictures").text["code"] if text.startswith("bise extract"))
+    extract, finetune, _ = code.splitlines()
+    assert " --device cuda:0 " in extract
+    assert finetune.endswith(" --device cuda:0")
+    assert " --lr 0.012345678 " in finetune
+    assert "--device" not in "".join(parsed(picture_run).text["code"])
+
+
 def test_a_page_that_fails_does_not_fail_the_run(tmp_path):
     def gather():
         raise OSError("no space left")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import xml.etree.ElementTree as xml
 from dataclasses import replace
 from itertools import pairwise
@@ -104,6 +106,35 @@ def figures(path: Path):
     """Rows without what a clock says."""
     rows = read_rows(path, "smoke").values()
     return [{k: v for k, v in row.items() if k not in ("seconds", "phases")} for row in rows]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from bise.locks import Lock
+lock = Lock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("busy", ["results", "cache"])
+def test_a_second_process_is_refused_and_leaves_nothing(tmp_path, busy):
+    (tmp_path / busy).mkdir()
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / busy], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    counts = replace(FEW, jobs=lambda scale: [Job(label="count", kind="count")])
+    folders = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache"}
+    try:
+        with pytest.raises(BadInput, match=f"{busy} is in use by another process \\({holder.pid}\\)"):
+            reproduce([counts], SMOKE, **folders)
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert [path.name for path in tmp_path.iterdir()] == [busy]
+    assert reproduce([counts], SMOKE, **folders)["done"] == 1
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["few.json"]
 
 
 @pytest.mark.data

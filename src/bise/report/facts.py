@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class Facts:
     samples: dict[str, Any]
     scores: dict[str, list[float]]
     masks: dict[str, list[bool]]
+    finetune: dict[str, Any] = field(default_factory=dict)
+    """finetune.json: what the finetuning was given."""
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
@@ -110,7 +112,9 @@ def read_facts(folder: Path) -> Facts:
         raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
     config = read_json(folder / "config.json")
     if not (folder / "summary.json").is_file():
-        raise BadInput(f"{folder} holds no summary.json, so its run isn't finished; let it finish first")
+        raise BadInput(
+            f"{folder} holds no summary.json, so its run isn't finished; let it finish, or go on with --resume"
+        )
     tensors: dict[str, Any] = {}
     sites: list[str] = []
     if (folder / "subnetwork" / "subnetwork.json").is_file():
@@ -121,6 +125,7 @@ def read_facts(folder: Path) -> Facts:
         folder=folder.name or str(folder),
         summary=read_json(folder / "summary.json"),
         config=config,
+        finetune=_optional(folder / "finetune.json"),
         metrics=_rows(folder / "metrics.jsonl"),
         thresholds=_optional(folder / "thresholds.json"),
         samples=_optional(folder / "samples.json"),

@@ -169,6 +169,7 @@ def commands(facts: Facts) -> list[str]:
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
         options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
+        options["device"] = _device(facts.finetune)
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
     return lines + _shrink_commands(facts, out)
@@ -212,11 +213,17 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     fields = config["extract"]
     named = ("gamma", "mi", "bn", "batch_size", "steps", "upsilon", "seed")
     options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
-    options |= {"bottleneck": config.get("bottleneck"), "out": out}
+    options |= {"bottleneck": config.get("bottleneck"), "device": _device(config), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
     # a recipe may augment by itself, so that its run has to say it either way
     augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
     return f"bise extract{_options(options)}{augment}{sites}"
+
+
+def _device(config: Mapping[str, Any]) -> str | None:
+    """The device of a job that takes the CPU unless it is told, where it was another."""
+    device = str(config.get("device") or "cpu")
+    return None if device == "cpu" else device
 
 
 def _options(options: Mapping[str, Any]) -> str:
@@ -228,4 +235,5 @@ def _options(options: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """As short as it can be without another value."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

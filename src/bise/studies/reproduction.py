@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 
 from bise.data.contract import Progress
 from bise.errors import BadInput, BiseWarning
+from bise.files import make_folder
 from bise.recipes import Rho, recipe
+from bise.runs import sole
 from bise.sources import device_named
 from bise.studies.job import KINDS, PRESETS, Job, configuration, key_of
 from bise.studies.results import Row, described, known_rows, read_rows, relabelled, write_rows
@@ -76,7 +79,24 @@ def reproduce(
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, int]:
     """Do what is missing of the studies; returns how many jobs were done, were known, and are left."""
-    limits = limits or Limits()
+    with _alone(results, cache_folder):
+        return _carry_out(
+            studies, scale, results, cache_folder, limits or Limits(), device, weights, root, progress, tell
+        )
+
+
+def _carry_out(
+    studies: Sequence[Study],
+    scale: Scale,
+    results: Path,
+    cache_folder: Path,
+    limits: Limits,
+    device: str,
+    weights: str | None,
+    root: Path | None,
+    progress: Progress | None,
+    tell: Callable[[str], None],
+) -> dict[str, int]:
     started = time.monotonic()
     files = {study.name: read_rows(results / f"{study.name}.json", scale.name) for study in studies}
     known = known_rows(results, scale.name)
@@ -111,6 +131,26 @@ def reproduce(
     for name, error in lacking.items():
         warnings.warn(f"{name} is left out: {error}", BiseWarning, stacklevel=2)
     return counts
+
+
+@contextmanager
+def _alone(*folders: Path) -> Iterator[None]:
+    """While open, no other process works there: it would write its own rows over ours, each file being written whole.
+
+    A folder that is made for this and stays empty goes again.
+    """
+    places = sorted({folder.resolve() for folder in folders})
+    new = [place for folder in places for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        with ExitStack() as held:
+            for folder in places:
+                make_folder(folder)
+                held.enter_context(sole(folder))
+            yield
+    finally:
+        for folder in sorted(new, reverse=True):  # the inner ones first
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _has_data(runner: Runner, job: Job, lacking: dict[str, BadInput]) -> bool:

@@ -120,7 +120,7 @@ class Runner:
             else:
                 network = owning(model.to(self.device))
                 checkpoint = Checkpoint(folder / "training.safetensors", key=key)
-                whole, begun = not checkpoint.path.exists(), time.perf_counter()
+                whole, begun = not (checkpoint.path.exists() or checkpoint.previous.exists()), time.perf_counter()
                 fit(
                     network,
                     inputs,
