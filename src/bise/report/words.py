@@ -169,7 +169,7 @@ def commands(facts: Facts) -> list[str]:
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
         options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
-        options["device"] = _device(facts.finetune)
+        options["device"] = facts.finetune.get("device")
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
     return lines + _shrink_commands(facts, out)
@@ -213,17 +213,11 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     fields = config["extract"]
     named = ("gamma", "mi", "bn", "batch_size", "steps", "upsilon", "seed")
     options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
-    options |= {"bottleneck": config.get("bottleneck"), "device": _device(config), "out": out}
+    options |= {"bottleneck": config.get("bottleneck"), "device": config.get("device"), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
     # a recipe may augment by itself, so that its run has to say it either way
     augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
     return f"bise extract{_options(options)}{augment}{sites}"
-
-
-def _device(config: Mapping[str, Any]) -> str | None:
-    """The device of a job that takes the CPU unless it is told, where it was another."""
-    device = str(config.get("device") or "cpu")
-    return None if device == "cpu" else device
 
 
 def _options(options: Mapping[str, Any]) -> str:
