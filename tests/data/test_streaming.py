@@ -111,6 +111,8 @@ def test_a_worker_that_is_killed_ends_in_a_sentence(monkeypatch):
     for own in (RuntimeError, ConnectionError):  # is the data set's own, and stays so
         assert said(own)[0] is own
     gc.collect()
+    for child in multiprocessing.active_children():  # told to end, which may take a moment
+        child.join(60)
     assert multiprocessing.active_children() == []
 
 

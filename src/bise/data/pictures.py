@@ -180,7 +180,8 @@ def _read(
                     )
                 animated = bool(getattr(image, "is_animated", False))
                 image.load()
-                picture = _eight_bits(operations.exif_transpose(image), channels, name)
+                operations.exif_transpose(image, in_place=True)
+                picture = _eight_bits(image, channels, name)
                 if crop is not None:
                     left, top = round((picture.width - crop) / 2), round((picture.height - crop) / 2)
                     picture = picture.crop((left, top, left + crop, top + crop))
@@ -210,7 +211,7 @@ def _eight_bits(image: Any, channels: int, name: str) -> Any:
         return type(image).convert(_pillow()[0].fromarray(grey), mode)
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA")  # straight to RGB, Pillow warns where the palette has transparent entries
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)  # which would copy all of a large one
 
 
 def _pillow() -> tuple[Any, Any]:
