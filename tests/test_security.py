@@ -181,7 +181,7 @@ def test_an_archive_is_never_unpacked_to_the_disk(tmp_path):
     (inside / "images_test.webp").write_bytes(b"")
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    names = ["../../escaped", "/tmp/absolute-name-of-a-test", "y_test.npy/../../../up", "..\\back"]
+    names = ["../../escaped", str(tmp_path / "absolute"), "y_test.npy/../../../up", "..\\back"]
     entries = [*((name, b"x") for name in names), (link, b"/etc"), ("y_test.npy", array(np.array([3, 4])))]
     archive(inside / "labels.npz", entries)
     before = sorted(tmp_path.rglob("*"))
@@ -190,7 +190,6 @@ def test_an_archive_is_never_unpacked_to_the_disk(tmp_path):
     with pytest.raises(BadInput):
         read_state(inside / "w.pt")
     assert sorted(tmp_path.rglob("*")) == sorted([*before, inside / "w.pt"])
-    assert not Path("/tmp/absolute-name-of-a-test").exists()
 
 
 def test_bombs_are_refused_before_they_are_unpacked(tmp_path):

@@ -251,8 +251,8 @@ def extract(
             "batch_size": batch_size,
             "steps": steps,
             "upsilon": upsilon,
+            "augment": augment,
         }
-        named |= {"augment": augment}
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device)
         if (chosen := recipe_of(source)) is not None:
