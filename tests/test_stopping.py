@@ -22,7 +22,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import bise
-from bise import BadInput
+from bise import BadInput, BiseWarning
 from bise.cli import app
 from bise.config import ExtractConfig, TrainConfig
 from bise.data import Labelled, PictureFiles, Transform
@@ -453,14 +453,16 @@ class Tight(nn.Module):
 
 def test_a_device_without_room_takes_less_at_a_time():
     test = toy(rho=1 / 3, seed=2)
-    assert bise.audit(Tight(70), test).by_group == bise.audit(Tight(10_000), test).by_group
+    with pytest.warns(BiseWarning, match=r"no room for \d+ samples at a time; it gets \d+ from now on"):
+        found = bise.audit(Tight(70), test)
+    assert found.by_group == bise.audit(Tight(10_000), test).by_group
 
 
 def test_a_step_without_room_names_batch_size():
     expected = r"ran out of memory \(CUDA out of memory\); lower batch_size \(now 80\)"
     with pytest.raises(BadInput, match=expected):
         bise.finetune(Tight(40), toy(), config=TrainConfig.finetuning(batch_size=80))
-    with pytest.raises(BadInput, match=expected):
+    with pytest.warns(BiseWarning, match="no room"), pytest.raises(BadInput, match=expected):
         bise.extract(Tight(40), toy(), config=ExtractConfig(batch_size=80))
 
 

@@ -54,6 +54,8 @@ class Inputs:
         self.device = torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
         self.workers = workers
         self.seeds = torch.Generator()  # of the workers, so that an epoch's differ from the one's before
+        self.room: int | None = None
+        """Samples that the device has been seen to have room for, where that is less than was tried."""
         self.dataset, self.transform = stored(dataset)
         tensors = tensors_of(self.dataset)
         self.store = dataset if isinstance(dataset, Store) else None
@@ -183,7 +185,7 @@ class Inputs:
         else:
             numel = max((t.numel() // len(t) for t in tensors_in(self.example(1))), default=1)
         most, elements = (4096, 1 << 23) if self.device.type == "cuda" else (500, 1 << 21)
-        return max(16, min(most, elements // max(1, numel)))
+        return self.room or max(16, min(most, elements // max(1, numel)))
 
     def example(self, count: int = 4) -> Any:
         """The first few inputs, as a batch."""

@@ -27,11 +27,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
         state: Any = torch.load(source, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise BadInput(
-            f"weights {path} can't be read: it holds more than tensors, and could run code; save model.state_dict()"
-            " instead of the model, or a .safetensors file"
+            f"weights {path} can't be read: it is damaged, or holds more than tensors, which could run code; save"
+            " model.state_dict() instead of the model, or a .safetensors file"
         ) from error
     except Exception as error:  # a damaged file makes the reader raise anything
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
         state = state["state_dict"]
