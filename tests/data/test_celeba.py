@@ -259,6 +259,8 @@ def test_attribute_lists_are_read_right_or_refused(tmp_path, drawn):
     event("refused" if found is None else "read")
     if found is None:
         return
+    if not csv:  # blanks separate: without a name, the first value is one
+        rows = [" ".join(row).split() for row in rows]
     assert list(found) == [row[0].strip() for row in rows]
     for row in rows:
         for attribute, value in zip(("Blond_Hair", "Male"), found[row[0].strip()], strict=True):
