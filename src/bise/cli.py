@@ -219,7 +219,7 @@ def extract(
     device: DeviceOption = "auto",
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
-    mi: Annotated[str | None, typer.Option(help="conflicting, batch or none.")] = None,
+    mi: Annotated[str | None, typer.Option(help="auto, conflicting, batch or none.")] = None,
     bn: Annotated[str | None, typer.Option(help="BatchNorm: frozen, statistics or all.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps an epoch.")] = None,

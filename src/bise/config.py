@@ -50,8 +50,9 @@ class ExtractConfig:
     """What counts as a stratum, for even draws and for weights="groups": "cells", "alignment" groups or "auto"."""
     weights: str = "none"
     """Weights of the cross-entropy: "groups", N / (G · n_g); "paper", its closed forms; "none"."""
-    mi: str = "conflicting"
-    """Which samples of a batch the mutual information is taken over: "conflicting", the whole "batch", "none"."""
+    mi: str = "auto"
+    """Which samples of a batch the mutual information is taken over: "conflicting", the whole "batch", "none"; "auto"
+    is the batch where cells are drawn evenly, so that b says nothing of y there, and else the conflicting ones."""
     head_data: str = "balanced"
     """What the bias head trains on: "natural" or "balanced" draws."""
     bn: str = "frozen"
@@ -103,7 +104,7 @@ class ExtractConfig:
         _choice("sampler", self.sampler, ("natural", "balanced"))
         _choice("balance", self.balance, ("auto", "cells", "alignment"))
         _choice("weights", self.weights, ("groups", "paper", "none"))
-        _choice("mi", self.mi, ("conflicting", "batch", "none"))
+        _choice("mi", self.mi, ("auto", "conflicting", "batch", "none"))
         _choice("head_data", self.head_data, ("natural", "balanced"))
         _choice("bn", self.bn, ("frozen", "statistics", "all"))
         _choice("collapse", self.collapse, ("prevent", "undo"))
@@ -140,6 +141,7 @@ class ExtractConfig:
         letter: dict[str, Any] = {
             "sampler": "natural",
             "weights": "paper",
+            "mi": "conflicting",
             "head_data": "natural",
             "steps": None,
             "upsilon": 10,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -24,7 +23,7 @@ from bise.data.sheet import contact_sheet
 from bise.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput
 from bise.extraction import extract
 from bise.files import read_json, write_json
 from bise.finetuning import finetune
@@ -64,9 +63,7 @@ def extract_job(
     config = presets[preset](**changes)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
-    with warnings.catch_warnings():  # refuse before there is a folder; what it warns of, extraction will say
-        warnings.simplefilter("ignore", BiseWarning)
-        cells.check_trainable()
+    cells.check_trainable()  # before there is a folder
     whole = {
         "source": source,
         "preset": preset,

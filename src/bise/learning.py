@@ -15,7 +15,7 @@ from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Log, Progress
-from bise.data.sampling import Sampler, sample_weights, strata
+from bise.data.sampling import Sampler, balanced_over, sample_weights, strata
 from bise.engine.checkpoints import Checkpoint, generator_states
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -71,7 +71,8 @@ class Learner:
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(self.device)
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
-        included = cells.conflicting if config.mi == "conflicting" else cells.b >= 0
+        self.over = measured_over(config, cells)
+        included = cells.conflicting if self.over == "conflicting" else cells.b >= 0
         self.included = included.to(self.device)
         """[N, K]: which samples the mutual information is taken over."""
         self.seconds = {"mask steps": 0.0, "head": 0.0, "evaluation": 0.0}
@@ -93,6 +94,8 @@ class Learner:
                 f"{cells.unknown} of {len(cells)} training samples have no bias label; they count for the"
                 " cross-entropy, and not for the bias head or the mutual information"
             )
+        if self.over == "conflicting":
+            self.notes += cells.one_sided()
         self.best: tuple[float, int, State] | None = None
         self.judged: dict[str, float] = {}
         self.changed = True
@@ -342,6 +345,7 @@ class Learner:
             "notes": self.notes,
             "history": self.history,
             "phases": self.seconds,
+            "information_over": self.over,
         }
         return self.sub
 
@@ -353,3 +357,15 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()  # others may be at work beside it
         self.seconds[phase] += time.perf_counter() - start
+
+
+def measured_over(config: ExtractConfig, cells: Cells) -> str:
+    """What the mutual information is taken over: "conflicting" samples, the "batch" or "none".
+
+    Departure from the paper where cells are drawn evenly: b says nothing of y in such a batch, so all of it can be
+    measured. Conflicting samples alone would be the wrong ones where both are binary: their b is just the other y.
+    """
+    if config.mi != "auto":
+        return config.mi
+    even = config.sampler == "balanced" and balanced_over(cells, config.balance) == "cells"
+    return "batch" if even else "conflicting"

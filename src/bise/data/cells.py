@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bise.data.naming import LabelNames, numbered
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput
 
 MOST_CELLS = 10_000_000
 
@@ -198,7 +197,7 @@ class Cells:
         return replace(self, aligned_bias=aligned_bias, alignment_given=True)
 
     def check_trainable(self, what: str = "train") -> None:
-        """Refuse labels from which no bias can be learned away; warn where the MI term would be zero."""
+        """Refuse labels from which no bias can be learned away."""
         if len(torch.unique(self.y)) < 2:
             only = f"{self.columns[0]}={self.label(0, int(self.y[0]))}"
             raise BadInput(f"{what} holds one class only ({only}); it needs at least two")
@@ -211,15 +210,19 @@ class Cells:
                     f"{what} has no conflicting sample (ρ = 1 for {which}): nothing tells target from bias;"
                     " add samples whose bias differs from the usual one of their class"
                 )
-            seen = torch.unique(self.b[conflicting, k])
+
+    def one_sided(self) -> list[str]:
+        """A sentence for each bias of which all conflicting samples share one value, so that it tells nothing there."""
+        found = []
+        for k, which in enumerate(self.columns[1:]):
+            seen = torch.unique(self.b[self.conflicting[:, k], k])
             if len(seen) == 1:
-                value = self.label(k + 1, int(seen[0]))
-                warnings.warn(
-                    f"all {int(conflicting.sum())} conflicting samples of {what} share {which}={value}, so the"
-                    ' mutual information over them is zero; use mi="batch" to give that term something to measure',
-                    BiseWarning,
-                    stacklevel=3,
+                count, value = int(self.conflicting[:, k].sum()), self.label(k + 1, int(seen[0]))
+                found.append(
+                    f"all {count} conflicting samples share {which}={value}, so the mutual information over them is"
+                    ' zero; use mi="batch" to give that term something to measure'
                 )
+        return found
 
     def check_covers(self, other: Cells, what: str = "val") -> None:
         """Refuse another data set with classes or biases that this one has never seen."""

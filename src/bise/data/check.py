@@ -126,18 +126,13 @@ def _trainable(cells: Cells, obstacles: list[str], notes: list[str]) -> None:
     if len(torch.unique(cells.y)) < 2:
         obstacles.append(f"train holds one class only ({cells.label(0, int(cells.y[0]))})")
         return
+    if cells.biases > 1:  # with one, the default measures over the whole batch
+        notes += cells.one_sided()
     for k, column in enumerate(cells.columns[1:]):
         conflicting = ~cells.aligned[:, k]
         if not conflicting.any():
             obstacles.append(f"no sample of train conflicts with {column} (ρ = 1): nothing tells target from bias")
             continue
-        seen = torch.unique(cells.b[conflicting, k])
-        if len(seen) == 1:
-            value = cells.label(k + 1, int(seen[0]))
-            notes.append(
-                f"all {int(conflicting.sum())} samples that conflict with {column} have {column} = {value}: the mutual"
-                ' information over them is zero, so use mi="batch"'
-            )
         size = cells.bias_classes[k]
         table = torch.bincount(cells.y * size + cells.b[:, k], minlength=cells.classes * size).view(cells.classes, size)
         few = [

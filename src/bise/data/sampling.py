@@ -17,11 +17,14 @@ def strata(cells: Cells, balance: str) -> Tensor:
     draws from them would be draws of a few conflicting samples over and over. Samples without a bias label are a
     stratum of their own for each class, beside the cells, or one beside the alignment groups.
     """
-    if balance == "auto":
-        balance = "cells" if cells.biases == 1 else "alignment"
-    if balance == "cells":
+    if balanced_over(cells, balance) == "cells":
         return torch.where(cells.known, cells.index, len(cells.counts) + cells.y)
     return torch.where(cells.known, cells.alignment_index, 2**cells.biases)
+
+
+def balanced_over(cells: Cells, balance: str) -> str:
+    """What `balance` means for these data: "cells" or "alignment"."""
+    return ("cells" if cells.biases == 1 else "alignment") if balance == "auto" else balance
 
 
 def sample_weights(cells: Cells, scheme: str, balance: str = "auto") -> Tensor | None:

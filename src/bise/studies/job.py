@@ -38,6 +38,8 @@ class Job:
     bias: str = "labels"
     """Where the extraction's b come from: "labels", "pseudo", or "noise" for wrong ones on purpose."""
     noise: float = 0.0
+    unbiased: bool = False
+    """Extract on the training set without its bias, which nobody has: what is there to be found in the weights."""
     reestimate: bool = False
     """Estimate BatchNorm's statistics anew after the extraction."""
     of: str = "subnetwork"
@@ -123,7 +125,8 @@ def vanilla_part(job: Job, scale: Scale, start: str) -> dict[str, Any]:
 def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     """What the extraction depends on beside the vanilla model."""
     bias = {"kind": job.bias} | ({"p": job.noise} if job.bias == "noise" else {})
-    return {"extract": asdict(extract_config(job, scale)), "bias": bias, "reestimate": job.reestimate}
+    out = {"extract": asdict(extract_config(job, scale)), "bias": bias, "reestimate": job.reestimate}
+    return out | {"unbiased": True} if job.unbiased else out
 
 
 def key_of(config: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.config import ExtractConfig
 from bise.data import load as load_data
 from bise.data import noisy_bias
 from bise.data.contract import Labelled, Progress, labels
@@ -155,7 +154,7 @@ class Runner:
         return self.subs[key]
 
     def _extract(self, job: Job, vanilla: Vanilla, data: Splits) -> Subnetwork:
-        train, quality = self._biased(job, data.train)
+        train, quality = (self.unbiased(job), None) if job.unbiased else self._biased(job, data.train)
         settings = extract_config(job, self.scale)
         sub = extract(vanilla.model, train, val=data.val, config=settings, progress=self.progress)
         sub.record["quality"] = quality
@@ -175,6 +174,12 @@ class Runner:
             guessed = pseudo_bias(fresh, train, epochs=1, config=made.train, progress=self.progress)
             return guessed, guessed.quality
         return train, None
+
+    def unbiased(self, job: Job) -> Labelled:
+        """The training samples with every bias alike in every class."""
+        made, root = recipe_of(job, self.scale), self.root(job.recipe)
+        data = load_data(made.data, split="train", rho=0.1, seed=job.seed, protocol=made.protocol, root=root)
+        return data if self.scale.limit is None else few(data, self.scale.limit, job.seed)
 
     def figures(self, job: Job, network: nn.Module, masks: dict[str, Any]) -> dict[str, Any]:
         data = self.splits(job)
@@ -249,14 +254,8 @@ def _pruned(runner: Runner, job: Job) -> dict[str, Any]:
 def _probed(runner: Runner, job: Job) -> dict[str, Any]:
     """A bias probe on the bottleneck of the dense or of the extracted network."""
     network = runner.dense(job) if job.of == "dense" else runner.extraction(job)
-    made = recipe_of(job, runner.scale)
-    data = runner.splits(job)
-    unbiased = load_data(
-        made.data, split="train", rho=0.1, seed=job.seed, protocol=made.protocol, root=runner.root(job.recipe)
-    )
-    settings: ExtractConfig = measures.PROBE
-    if runner.scale.limit is not None:
-        unbiased, settings = few(unbiased, runner.scale.limit, job.seed), replace(settings, head_epochs=2)
+    data, unbiased = runner.splits(job), runner.unbiased(job)
+    settings = measures.PROBE if runner.scale.limit is None else replace(measures.PROBE, head_epochs=2)
     begun = time.perf_counter()
     found = measures.bias_probe(network, unbiased, data.test, seed=job.seed, config=settings)
     return _origin(runner.vanilla(job)) | {"seconds": time.perf_counter() - begun, **found}
