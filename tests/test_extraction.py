@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -108,6 +110,39 @@ def test_presets_and_kinds_of_mi(model, data, preset, mi):
     assert all((row["mutual_information"] == 0) == (mi == "none") for row in rows[:1])
     assert all(row["loss"] == pytest.approx(row["cross_entropy"] + row["mutual_information"], rel=1e-4) for row in rows)
     assert sub.record["config"]["mi"] == mi
+
+
+@pytest.mark.parametrize(
+    ("changes", "over"),
+    [
+        ({}, "batch"),
+        ({"balance": "alignment"}, "conflicting"),
+        ({"sampler": "natural", "weights": "groups"}, "conflicting"),
+        ({"sampler": "natural", "weights": "groups", "balance": "cells"}, "conflicting"),
+    ],
+)
+def test_information_is_measured_over_the_batch_where_it_says_nothing_of_the_target(model, data, changes, over):
+    auto, named = (
+        bise.extract(model, data["train"], config=ExtractConfig(**QUICK, **changes, mi=mi)) for mi in ("auto", over)
+    )
+    assert auto.record["information_over"] == named.record["information_over"] == over
+    assert all(torch.equal(auto.scores[name], named.scores[name]) for name in auto.scores)
+
+
+def test_with_several_biases_information_is_measured_over_conflicting_samples(model, data):
+    train = data["train"]
+    both = Labelled(train.dataset, y=train.y, b=torch.stack([train.b, train.b.flip(0)], 1), bias_classes=[3, 3])
+    assert bise.extract(model, both, config=ExtractConfig(**QUICK)).record["information_over"] == "conflicting"
+
+
+def test_where_all_conflicting_samples_share_a_bias_the_paper_preset_says_so(model):
+    y, b = torch.tensor([0] * 80 + [1] * 50), torch.tensor([0] * 50 + [1] * 30 + [1] * 50)
+    data = Labelled(TensorDataset(torch.randn(130, 8)), y=y, b=b)
+    with pytest.warns(BiseWarning, match="all 30 conflicting samples share b=1, so the mutual information"):
+        bise.extract(model, data, config=ExtractConfig.paper(upsilon=1, head_epochs=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BiseWarning)
+        bise.extract(model, data, config=ExtractConfig(**QUICK))
 
 
 def test_without_val_the_last_mask_is_returned_and_said_so(model, data):

@@ -78,10 +78,18 @@ def test_obstacles(counts, obstacle):
     assert obstacle in found.obstacles[0]
 
 
-def test_one_conflicting_b_only_is_a_warning():
-    found = check({"train": data({(0, 0): 50, (0, 1): 30, (1, 1): 50})})
+def test_one_conflicting_b_only_is_a_warning_where_there_are_several():
+    one = check({"train": data({(0, 0): 50, (0, 1): 30, (1, 1): 50})})
+    assert one.works
+    assert not any("mutual information" in w for w in one.warnings)  # even draws have other samples to measure over
+    y, first = torch.tensor([0] * 80 + [1] * 50), torch.tensor([0] * 50 + [1] * 30 + [1] * 50)
+    second = torch.cat([first[:40], 1 - first[40:60], first[60:120], 1 - first[120:]])
+    both = Labelled(TensorDataset(torch.zeros(130, 1)), y=y, b=torch.stack([first, second], 1))
+    found = check({"train": both})
     assert found.works
-    assert any("all 30 samples that conflict with b have b = 1: the mutual" in w for w in found.warnings)
+    said = [w for w in found.warnings if "the mutual information over them is zero" in w]
+    assert len(said) == 1
+    assert said[0].startswith("all 30 conflicting samples share b[0]=1")
 
 
 def test_a_class_that_train_lacks_is_an_obstacle():

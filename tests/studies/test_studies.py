@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as xml
 from dataclasses import replace
 from itertools import pairwise
@@ -166,6 +169,72 @@ def test_a_stopped_study_goes_on_and_ends_as_it_would_have(tmp_path):
     do("stopped")
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "stopped-cache").rglob("*.safetensors")} == models
     assert figures(tmp_path / "stopped/few.json") == figures(tmp_path / "whole/few.json")
+
+
+SEEDS = replace(FEW, jobs=lambda scale: [replace(job, seed=seed) for seed in (0, 1) for job in FEW.jobs(scale)[:2]])
+
+
+@pytest.mark.data
+def test_several_processes_find_what_one_finds(tmp_path):
+    where = {name: {"results": tmp_path / name, "cache_folder": tmp_path / f"{name}-cache"} for name in ("one", "two")}
+    limits = Limits(seeds=(1,), only=("vanilla",))
+    assert reproduce([SEEDS], SMOKE, limits=limits, device="cpu", **where["two"])["done"] == 1
+    assert reproduce([SEEDS], SMOKE, device="cpu", **where["one"])["done"] == 4
+    assert reproduce([SEEDS], SMOKE, device="cpu", processes=2, **where["two"]) == {"done": 3, "known": 1, "left": 0}
+    one, two = (read_rows(tmp_path / name / "few.json", "smoke") for name in where)
+    assert one.keys() == two.keys()
+    clock, threads = ("seconds", "phases"), ("device",)  # two processes have a thread each
+    for key, row in one.items():
+        assert {k: v for k, v in row.items() if k not in clock + threads} == {
+            k: v for k, v in two[key].items() if k not in clock + threads
+        }
+    alone = [row["seconds"] is not None for row in two.values()]
+    assert sorted(alone) == [False, False, False, True]  # beside others a clock says nothing
+    assert reproduce([SEEDS], SMOKE, device="cpu", processes=2, **where["two"])["known"] == 4
+
+
+@pytest.mark.data
+def test_bad_input_in_a_process_comes_out_as_it_is(tmp_path):
+    bad = replace(FEW, jobs=lambda scale: [Job(label="bad", kind="extract", seed=s, preset="paper") for s in (0, 1)])
+    where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
+    with pytest.raises(BadInput, match="does not exist; run `bise data download mnist`"):
+        reproduce([bad], SMOKE, root=tmp_path / "nowhere", processes=2, **where)
+    with pytest.raises(BadInput, match="--processes 0 is no number"):
+        reproduce([bad], SMOKE, processes=0, **where)
+
+
+def workers_of(parent: int) -> list[int]:
+    out = subprocess.run(["pgrep", "-P", str(parent), "-f", "spawn_main"], capture_output=True, text=True)
+    return [int(line) for line in out.stdout.split()]
+
+
+@pytest.mark.data
+@pytest.mark.long
+@pytest.mark.parametrize("whom", ["a process", "the command"])
+def test_what_was_done_before_a_kill_is_kept(tmp_path, whom):
+    words = ["reproduce", "biased-mnist", "--scale", "smoke", "--processes", "2", "--device", "cpu"]
+    words += ["--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "bise", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert "vanilla" in command.stdout.readline()
+    workers = workers_of(command.pid)
+    assert len(workers) == 2
+    os.kill(command.pid if whom == "the command" else workers[0], signal.SIGKILL)
+    said = command.communicate(timeout=60)[1]
+    if whom == "a process":
+        assert command.returncode == 2
+        assert "processes was killed, perhaps for memory (signal 9)" in said
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in workers):
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    before = len(read_rows(tmp_path / "results/biased-mnist.json", "smoke"))
+    again = CliRunner().invoke(app, [*words, "--json"])
+    assert again.exit_code == 0, again.output
+    counts = json.loads(again.stdout)
+    assert counts["known"] == before
+    assert counts["left"] == 0
 
 
 @pytest.mark.data

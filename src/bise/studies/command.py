@@ -33,6 +33,9 @@ def reproduce(
     cache: Annotated[
         Path, typer.Option(help="Folder where vanilla models and extractions are kept for other studies.")
     ] = Path("runs/cache"),
+    processes: Annotated[
+        int, typer.Option(help="Jobs at a time, each in a process of its own; rows then have no seconds.")
+    ] = 1,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
     weights: Annotated[
         str | None, typer.Option(help="Where ResNet-18 or BERT starts: imagenet, scratch, or a file.")
@@ -85,6 +88,7 @@ def reproduce(
                     device=device,
                     weights=weights,
                     root=data_root,
+                    processes=processes,
                     progress=bars,
                     tell=(lambda line: None) if as_json else print,
                 )

@@ -18,13 +18,10 @@ from bise.recipes import Rho, recipe
 from bise.runs import sole
 from bise.sources import device_named
 from bise.studies.job import KINDS, PRESETS, Job, configuration, key_of
-from bise.studies.results import Row, described, known_rows, read_rows, relabelled, write_rows
-from bise.studies.runner import Runner
+from bise.studies.results import Row, known_rows, read_rows, relabelled, write_rows
 from bise.studies.scale import Scale
 from bise.studies.study import Study
-
-ON_REQUEST = ("celeba", "civilcomments")
-"""Data that users have to get from their authors."""
+from bise.studies.work import ON_REQUEST, Place, Task, outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +72,19 @@ def reproduce(
     device: str = "auto",
     weights: str | None = None,
     root: Path | None = None,
+    processes: int = 1,
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, int]:
-    """Do what is missing of the studies; returns how many jobs were done, were known, and are left."""
+    """Do what is missing of the studies; returns how many jobs were done, were known, and are left.
+
+    Several `processes` do jobs at the same time, each with data of its own; seconds are then left out of the rows.
+    """
+    if processes < 1:
+        raise BadInput(f"--processes {processes} is no number of processes; give 1 or more")
     with _alone(results, cache_folder):
         return _carry_out(
-            studies, scale, results, cache_folder, limits or Limits(), device, weights, root, progress, tell
+            studies, scale, results, cache_folder, limits or Limits(), device, weights, root, processes, progress, tell
         )
 
 
@@ -94,42 +97,55 @@ def _carry_out(
     device: str,
     weights: str | None,
     root: Path | None,
+    processes: int,
     progress: Progress | None,
     tell: Callable[[str], None],
 ) -> dict[str, int]:
-    started = time.monotonic()
+    device_named(device)  # refused here rather than in each process
+    until = None if limits.minutes is None else time.time() + 60 * limits.minutes
     files = {study.name: read_rows(results / f"{study.name}.json", scale.name) for study in studies}
     known = known_rows(results, scale.name)
-    starts = _starts(scale, weights)
+    starts, roots = _starts(scale, weights), _root(scale, root, cache_folder)
     plan = planned(studies, scale, limits, starts)
-    runner = Runner(
-        scale,
-        cache_folder,
-        device_named(device),
-        starts=starts,
-        root=_root(scale, root, cache_folder),
-        progress=progress,
-    )
-    counts = {"done": 0, "known": 0, "left": 0}
-    lacking: dict[str, BadInput] = {}
-    for number, (key, item) in enumerate(plan.items(), 1):
-        late = limits.minutes is not None and time.monotonic() - started > 60 * limits.minutes
-        if key not in known and (late or not _has_data(runner, item.job, lacking)):
-            counts["left"] += 1
-            continue
-        counts["known" if key in known else "done"] += 1
-        if key not in known:
-            begun = time.monotonic()
-            known[key] = described(item.job, item.config, runner(item.job), runner.device)
-            tell(f"{number}/{len(plan)} {_name(item.job)}: {time.monotonic() - begun:.1f} s{_brief(known[key])}")
-        for study, label in item.lines:
+
+    def keep(key: str) -> None:
+        for study, label in plan[key].lines:
             if (label, key) not in files[study.name]:
                 files[study.name][label, key] = relabelled(known[key], label)
                 write_rows(results / f"{study.name}.json", study.name, scale, files[study.name].values())
+
+    for key in plan:
+        if key in known:
+            keep(key)
+    tasks = [Task(key=key, job=item.job, config=item.config) for key, item in plan.items() if key not in known]
+    recipes = {task.job.recipe for task in tasks if task.job.kind != "count"}
+    place = Place(
+        scale=scale,
+        cache=cache_folder,
+        device=device,
+        starts={name: starts(name) for name in recipes},
+        roots={name: roots(name) for name in recipes},
+        until=until,
+        processes=processes,
+    )
+    counts = {"done": 0, "known": len(plan) - len(tasks), "left": 0}
+    numbers = {key: number for number, key in enumerate(plan, 1)}
+    lacking: dict[str, str] = {}
+    for found in outcomes(place, tasks, progress):
+        item = plan[found.key]
+        if found.row is None:
+            counts["left"] += 1
+            if found.lacking is not None:
+                lacking[item.job.recipe] = found.lacking
+            continue
+        counts["done"] += 1
+        known[found.key] = found.row
+        tell(f"{numbers[found.key]}/{len(plan)} {_name(item.job)}: {found.seconds:.1f} s{_brief(found.row)}")
+        keep(found.key)
     if lacking and counts["done"] == counts["known"] == 0:
-        raise next(iter(lacking.values()))
-    for name, error in lacking.items():
-        warnings.warn(f"{name} is left out: {error}", BiseWarning, stacklevel=2)
+        raise BadInput(next(iter(lacking.values())))
+    for name, why in lacking.items():
+        warnings.warn(f"{name} is left out: {why}", BiseWarning, stacklevel=2)
     return counts
 
 
@@ -151,18 +167,6 @@ def _alone(*folders: Path) -> Iterator[None]:
         for folder in sorted(new, reverse=True):  # the inner ones first
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _has_data(runner: Runner, job: Job, lacking: dict[str, BadInput]) -> bool:
-    """Whether the job's data are there; sets that one has to ask for may be missing, and the rest goes on."""
-    if job.kind == "count" or job.recipe not in ON_REQUEST:
-        return True
-    try:
-        if job.recipe not in lacking:
-            runner.splits(job)
-    except BadInput as error:
-        lacking[job.recipe] = error
-    return job.recipe not in lacking
 
 
 def planned(studies: Sequence[Study], scale: Scale, limits: Limits, starts: Callable[[str], str]) -> dict[str, Planned]:
