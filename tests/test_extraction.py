@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -143,6 +144,39 @@ def test_where_all_conflicting_samples_share_a_bias_the_paper_preset_says_so(mod
     with warnings.catch_warnings():
         warnings.simplefilter("error", BiseWarning)
         bise.extract(model, data, config=ExtractConfig(**QUICK))
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3, 9])
+def test_annealing_by_progress_waits_until_no_gate_flips(model, data, patience):
+    config = ExtractConfig(**(QUICK | {"upsilon": 6}), early_stop=False)
+    fixed = bise.extract(model, data["train"], config=config)
+    told = []
+    sub = bise.extract(
+        model, data["train"], config=replace(config, patience=patience), progress=lambda *words: told.append(words)
+    )
+    assert len(fixed.record["history"]) == 6 * len(config.temperatures())
+    for tau in config.temperatures():
+        quiet = [row["flips"] == 0 for row in sub.record["history"] if row["tau"] == tau]
+        ends = [n for n in range(patience, 7) if all(quiet[n - patience : n]) and len(quiet) >= n]
+        assert len(quiet) == min([*ends, 6])
+    shares = [done / total for label, done, total in told if label == "extracting"]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    if patience > 6:
+        assert all(torch.equal(sub.scores[name], fixed.scores[name]) for name in fixed.scores)
+    else:
+        assert len(sub.record["history"]) < len(fixed.record["history"])
+
+
+def test_early_stopping_leaves_annealing_by_progress_where_it_would_have_ended(model, data):
+    config = ExtractConfig(**(QUICK | {"upsilon": 6}), patience=2, tau_min=1e-5)
+    early, whole = (bise.extract(model, data["train"], config=replace(config, early_stop=e)) for e in (True, False))
+    assert "no gate can flip any more" in early.record["stopped"]
+    assert len(early.record["history"]) < len(whole.record["history"])
+    for name in whole.scores:
+        assert torch.equal(early.masks[name], whole.masks[name])
+        # gradients that are left underflow, or the bound lets them move a score by less than half of itself
+        torch.testing.assert_close(early.scores[name], whole.scores[name], rtol=1e-3, atol=1e-6)
 
 
 def test_without_val_the_last_mask_is_returned_and_said_so(model, data):
@@ -431,6 +465,8 @@ def test_bad_data_gives_one_sentence(case):
     [
         ({"sampler": "random"}, "sampler='random' is unknown; use 'natural' or 'balanced'"),
         ({"mi": "all"}, "mi='all'"),
+        ({"patience": 0}, "patience=0 must be a number greater than 0"),
+        ({"patience": 1.5}, "patience=1.5 must be a whole number"),
         ({"kappa": 1.0}, "kappa=1.0"),
         ({"tau_min": 2.0}, "tau_min=2.0"),
         ({"gamma": -1.0}, "gamma=-1.0 must be a number, 0 or more"),

@@ -224,6 +224,9 @@ def extract(
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps an epoch.")] = None,
     upsilon: Annotated[int | None, typer.Option(help="υ, epochs between annealings.")] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Anneal sooner, once no gate has flipped for so many epochs.")
+    ] = None,
     augment: Annotated[
         bool | None,
         typer.Option(help="Crop and mirror pictures as in training; default as the preset and the recipe say."),
@@ -251,6 +254,7 @@ def extract(
             "batch_size": batch_size,
             "steps": steps,
             "upsilon": upsilon,
+            "patience": patience,
             "augment": augment,
         }
         changes = {key: value for key, value in named.items() if value is not None}

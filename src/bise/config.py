@@ -70,6 +70,8 @@ class ExtractConfig:
     """κ: τ is multiplied by it …"""
     upsilon: int = 5
     """υ: … after every so many epochs, …"""
+    patience: int | None = None
+    """… or sooner, once no gate has flipped for this many; None keeps to υ, as in the paper; …"""
     tau_min: float = 1e-3
     """τ_min: … until it falls below this."""
 
@@ -117,7 +119,8 @@ class ExtractConfig:
             )
         _whole(batch_size=self.batch_size, steps=self.steps, upsilon=self.upsilon, seed=self.seed)
         _whole(head_epochs=self.head_epochs, head_steps=self.head_steps, memory=self.memory)
-        _whole(validate_every=self.validate_every)
+        _whole(validate_every=self.validate_every, patience=self.patience)
+        _positive(patience=self.patience)
         _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory)
         _positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr

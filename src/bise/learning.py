@@ -135,26 +135,29 @@ class Learner:
         resume(self)
         epoch = len(self.history)
         for phase, tau in enumerate(taus):
-            if epoch >= (phase + 1) * c.upsilon:
+            rows = [row for row in self.history if row["tau"] == tau]
+            if self._left(rows) == 0:
                 continue
             self.tau.fill_(tau)
             if c.mi != "none" and c.head_epochs and self.refined <= phase:
                 self._refine(phase, tau)
-            while epoch < (phase + 1) * c.upsilon:
+            while self._left(rows) > 0:
                 epoch += 1
-                row = self._epoch(epoch, tau)
+                rows.append(row := self._epoch(epoch, tau))
+                ends = self._left(rows) == 0
                 if self.progress is not None:
-                    self.progress("extracting", epoch, total)
+                    self.progress("extracting", phase * c.upsilon + (c.upsilon if ends else len(rows)), total)
                 if c.collapse == "undo" and (closed := self.scores.closed(self.cuts)):
                     self._undo(closed, epoch, row)
                     return self._result(epoch - 1)
                 self.alive = self.scores.state()
                 steps = c.epoch_steps(len(self.cells))
-                left = [(steps * (phase * c.upsilon + c.upsilon - epoch), tau)]
-                left += [(steps * c.upsilon, later) for later in taus[phase + 1 :]]
-                done = c.early_stop and c.bn == "frozen" and epoch < total and self._settled(left)
-                self._finish_epoch(epoch, row, last=done or epoch == total)
-                if self.checkpoint is not None and (self.checkpoint.due or epoch % c.upsilon == 0) and not done:
+                left = [(steps * self._left(rows), tau)]
+                left += [(steps * self._left([]), later) for later in taus[phase + 1 :]]
+                last = ends and tau == taus[-1]
+                done = c.early_stop and c.bn == "frozen" and not last and self._settled(left)
+                self._finish_epoch(epoch, row, last=done or last)
+                if self.checkpoint is not None and (self.checkpoint.due or ends) and not done:
                     save(self)
                 if done:
                     self._coast(left, epoch)
@@ -162,6 +165,14 @@ class Learner:
                         self.progress("extracting", total, total)
                     return self._result(epoch)
         return self._result(epoch)
+
+    def _left(self, rows: list[dict[str, Any]]) -> int:
+        """How many more epochs a temperature gets after those in `rows`, if no gate flips in them."""
+        c = self.config
+        if c.patience is None:
+            return c.upsilon - len(rows)
+        quiet = next((n for n, row in enumerate(reversed(rows)) if row["flips"]), len(rows))
+        return min(c.upsilon - len(rows), max(0, c.patience - quiet))
 
     def _refine(self, phase: int, tau: float) -> None:
         """Lines 4 and 12."""

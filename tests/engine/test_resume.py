@@ -42,6 +42,7 @@ def model(data):
 CONFIGS = {
     "balanced": ExtractConfig(upsilon=3, steps=5, head_epochs=2, tau_min=0.2, early_stop=False),
     "settling": ExtractConfig(upsilon=3, steps=5, head_epochs=2, tau_min=1e-3),
+    "by progress": ExtractConfig(upsilon=4, steps=5, head_epochs=2, tau_min=0.01, patience=1, early_stop=False),
     "paper": ExtractConfig.paper(upsilon=2, head_epochs=1, tau_min=0.2, collapse="prevent"),
     "all of BatchNorm": ExtractConfig(upsilon=2, steps=5, head_epochs=2, tau_min=0.2, bn="all"),
 }

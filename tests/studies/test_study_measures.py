@@ -21,7 +21,7 @@ from bise.recipes import recipe
 from bise.studies.counting import count
 from bise.studies.mask_counts import PAPER as COUNTS
 from bise.studies.measures import PROBE, Sizes, bias_probe, magnitudes, points, ranked_masks
-from bise.studies.runner import few
+from bise.studies.runner import few, parted
 from bise.studies.tables import Column, Line, footnote, spread, table
 from conftest import toy, toy_model
 
@@ -199,3 +199,16 @@ def test_a_collapse_is_said():
     assert "1 of 2 extractions went back" in footnote(rows)
     assert "“a”" in footnote(rows)
     assert "extractions" not in footnote(rows[1:])
+
+
+def test_a_share_of_every_cell_is_held_out():
+    y = torch.tensor([0] * 30 + [0] * 3 + [1] + [1] * 25)
+    b = torch.tensor([0] * 30 + [1] * 3 + [0] + [1] * 25)
+    data = Labelled(TensorDataset(torch.arange(59.0)[:, None]), y=y, b=b)
+    rest, held = parted(data, 0.1, seed=0)
+    # 3 of 30 and 2 of 25 by their share, one of 3 so that the cell is judged, the only one stays for training
+    assert labels(held).counts.tolist() == [3, 1, 0, 2]
+    assert labels(rest).counts.tolist() == [27, 2, 1, 23]
+    seen = [float(x) for part in (rest, held) for x, _, _ in part]
+    assert sorted(seen) == list(range(59))
+    assert [x.item() for x, _, _ in parted(data, 0.1, seed=1)[1]] != [x.item() for x, _, _ in held]

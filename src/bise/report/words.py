@@ -211,7 +211,7 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
     fields = config["extract"]
-    named = ("gamma", "mi", "bn", "batch_size", "steps", "upsilon", "seed")
+    named = ("gamma", "mi", "bn", "batch_size", "steps", "upsilon", "patience", "seed")
     options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
     options |= {"bottleneck": config.get("bottleneck"), "device": config.get("device"), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])

@@ -40,6 +40,8 @@ class Job:
     noise: float = 0.0
     unbiased: bool = False
     """Extract on the training set without its bias, which nobody has: what is there to be found in the weights."""
+    held_out: float = 0.0
+    """Share of each training cell that the mask is selected on, in place of val."""
     reestimate: bool = False
     """Estimate BatchNorm's statistics anew after the extraction."""
     of: str = "subnetwork"
@@ -126,7 +128,8 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     """What the extraction depends on beside the vanilla model."""
     bias = {"kind": job.bias} | ({"p": job.noise} if job.bias == "noise" else {})
     out = {"extract": asdict(extract_config(job, scale)), "bias": bias, "reestimate": job.reestimate}
-    return out | {"unbiased": True} if job.unbiased else out
+    odd = {"unbiased": job.unbiased, "held_out": job.held_out}
+    return out | {name: value for name, value in odd.items() if value}  # without them the hash stays as it was
 
 
 def key_of(config: Mapping[str, Any]) -> str:

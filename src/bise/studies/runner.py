@@ -156,7 +156,8 @@ class Runner:
     def _extract(self, job: Job, vanilla: Vanilla, data: Splits) -> Subnetwork:
         train, quality = (self.unbiased(job), None) if job.unbiased else self._biased(job, data.train)
         settings = extract_config(job, self.scale)
-        sub = extract(vanilla.model, train, val=data.val, config=settings, progress=self.progress)
+        train, val = parted(train, job.held_out, job.seed) if job.held_out else (train, data.val)
+        sub = extract(vanilla.model, train, val=val, config=settings, progress=self.progress)
         sub.record["quality"] = quality
         sub.record.pop("history")  # of every epoch: the row needs none of it
         return sub
@@ -268,6 +269,19 @@ def few(data: Labelled, count: int, seed: int) -> Labelled:
     first = order[conflicting[order]][: count // 4]
     rest = order[~torch.isin(order, first)]
     return taken(data, torch.cat([first, rest])[:count])
+
+
+def parted(data: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]:
+    """(the rest, a share of each cell): at least one sample of a cell that has two."""
+    cells = labels(data).index
+    held = []
+    for cell in cells.unique().tolist():
+        index = (cells == cell).nonzero().flatten()
+        order = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))
+        held.append(index[order[: max(len(index) > 1, int(share * len(index)))]])
+    chosen = torch.cat(held)
+    everything = torch.arange(len(data))
+    return taken(data, everything[~torch.isin(everything, chosen)]), taken(data, chosen)
 
 
 def _origin(vanilla: Vanilla) -> dict[str, Any]:
