@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bise import standing
 from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
 from bise.data.contract import Log, Progress
-from bise.data.sampling import Sampler, balanced_over, sample_weights, strata
+from bise.data.sampling import Sampler, measured_over, sample_weights, strata
 from bise.engine.checkpoints import Checkpoint, generator_states
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -71,7 +72,7 @@ class Learner:
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(self.device)
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
-        self.over = measured_over(config, cells)
+        self.over = measured_over(cells, config.mi, config.sampler, config.balance)
         included = cells.conflicting if self.over == "conflicting" else cells.b >= 0
         self.included = included.to(self.device)
         """[N, K]: which samples the mutual information is taken over."""
@@ -103,6 +104,9 @@ class Learner:
         with autocast(self.precision, self.device):
             self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
+        self.standing: standing.Standing | None = None
+        self.wait = standing.QUIET
+        """Epochs without a flip before steps are taken on what samples add under one mask."""
 
     # the loop
 
@@ -132,6 +136,9 @@ class Learner:
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
+        moving = self.inputs.x is None or (c.augment and self.inputs.transform is not None)
+        if c.cache and c.bn == "frozen" and not moving and self.device.type in standing.DEVICES:
+            self.standing = standing.Standing(self)
         resume(self)
         epoch = len(self.history)
         for phase, tau in enumerate(taus):
@@ -204,7 +211,9 @@ class Learner:
                 save(self, figures)
 
         with self._clock("mask steps"), self.sub.features() as self.caught:
-            figures = self.steps.run(order, self.generator if c.augment else None, done=self.done, after=after)
+            figures = self._standing_steps(order)
+            if figures is None:
+                figures = self.steps.run(order, self.generator if c.augment else None, done=self.done, after=after)
         self.scores.release()
         self.done = None
         check_figures(figures, order, c.batch_size, epoch=epoch, advice=advice)
@@ -229,6 +238,26 @@ class Learner:
             "open": int(mask.sum()),
         }
 
+    def _standing_steps(self, order: Tensor) -> Tensor | None:
+        """The epoch's steps on what samples add under the present mask, where that pays and no gate flips; else None.
+
+        It is decided by the history and `wait` alone, so that a run that goes on after a stop decides alike.
+        """
+        quiet = next((n for n, row in enumerate(reversed(self.history)) if row["flips"]), len(self.history))
+        if self.standing is None or self.done is not None or quiet < self.wait:
+            return None
+        c = self.config
+        left = (len(c.temperatures()) * c.upsilon - len(self.history)) * len(order)
+        if self.standing.size > self.budget or left < 2 * self.standing.work:
+            return None
+        if not self.standing.filled and not self.standing.suits():
+            self.standing = None
+            return None
+        figures = self.standing.run(order)
+        if figures is None:
+            self.wait *= 2
+        return figures
+
     def _update(self, x: Any, index: Tensor) -> Tensor:
         """Update the scores to minimise J and the heads to minimise their cross-entropy.
 
@@ -244,7 +273,7 @@ class Learner:
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
         features = with_one(z)
         probabilities = self.heads.probabilities(features)
-        mi, towards_z = self._information(probabilities, b, index)
+        mi, towards_z = self.information(probabilities, b, index)
         outputs, towards = [ce], [torch.ones_like(ce)]
         if z.requires_grad:  # γ·I joins the graph at z, by its closed-form gradient
             outputs, towards = [ce, z], [*towards, (c.gamma * towards_z).to(z.dtype)]
@@ -252,30 +281,40 @@ class Learner:
         gradient, *others = torch.autograd.grad(outputs, wanted, towards, allow_unused=True)
         if gradient is None:
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
-        self.scores.step(gradient, self.tau, **self.rates)
         if self.batch_norm is not None:
             for parameter, found in zip(self.learned, others, strict=True):
                 parameter.grad = found
             self.batch_norm.step()
+        self.caught[0] = z.detach()  # the graph behind it would live on into a recording, with another stream
+        return self.apply(gradient, features, probabilities, b, ce.detach(), mi)
+
+    def apply(
+        self, gradient: Tensor, features: Tensor, probabilities: tuple[Tensor, ...], b: Tensor, ce: Tensor, mi: Tensor
+    ) -> Tensor:
+        """A step of the scores by J's `gradient` towards the gates, and one of the heads; returns the figures."""
+        c = self.config
+        self.scores.step(gradient, self.tau, **self.rates)
         if c.collapse == "prevent":
             self.scores.keep_open()
         true = self.heads.one_hots(b)
         self.heads.step(features, true, probabilities)
-        self.caught[0] = z.detach()  # the graph behind it would live on into a recording, with another stream
-        ce = ce.detach()
         return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true), gradient.norm()])
+
+    def learned_state(self) -> tuple[Tensor, ...]:
+        """What a step changes beside BatchNorm."""
+        scores, heads = self.scores, self.heads
+        return scores.flat, scores.velocity, scores.raw, heads.parameters, heads.velocity
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""
-        yield from (self.scores.flat, self.scores.velocity, self.scores.raw)
-        yield from (self.heads.parameters, self.heads.velocity)
+        yield from self.learned_state()
         everything = named_tensors(self.sub.network)
         yield from (everything[name] for name in self.sub.owned)
         if self.batch_norm is not None:
             for state in self.batch_norm.state.values():
                 yield from (value for value in state.values() if isinstance(value, Tensor))
 
-    def _information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    def information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over biases of I(b̂, b), and its gradient towards z [N, d]; 0 where it isn't wanted."""
         weight = self.heads.parameters[:, :-1]
         if self.config.mi == "none":
@@ -368,15 +407,3 @@ class Learner:
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()  # others may be at work beside it
         self.seconds[phase] += time.perf_counter() - start
-
-
-def measured_over(config: ExtractConfig, cells: Cells) -> str:
-    """What the mutual information is taken over: "conflicting" samples, the "batch" or "none".
-
-    Departure from the paper where cells are drawn evenly: b says nothing of y in such a batch, so all of it can be
-    measured. Conflicting samples alone would be the wrong ones where both are binary: their b is just the other y.
-    """
-    if config.mi != "auto":
-        return config.mi
-    even = config.sampler == "balanced" and balanced_over(cells, config.balance) == "cells"
-    return "batch" if even else "conflicting"

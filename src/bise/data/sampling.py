@@ -27,6 +27,17 @@ def balanced_over(cells: Cells, balance: str) -> str:
     return ("cells" if cells.biases == 1 else "alignment") if balance == "auto" else balance
 
 
+def measured_over(cells: Cells, mi: str, sampler: str, balance: str) -> str:
+    """What the mutual information is taken over: "conflicting" samples, the "batch" or "none".
+
+    Departure from the paper where cells are drawn evenly: b says nothing of y in such a batch, so all of it can be
+    measured. Conflicting samples alone would be the wrong ones where both are binary: their b is just the other y.
+    """
+    if mi != "auto":
+        return mi
+    return "batch" if sampler == "balanced" and balanced_over(cells, balance) == "cells" else "conflicting"
+
+
 def sample_weights(cells: Cells, scheme: str, balance: str = "auto") -> Tensor | None:
     """[N] weights r_j of the cross-entropy by scheme: "groups", "paper" or "none"."""
     if scheme == "none":
