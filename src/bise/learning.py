@@ -246,8 +246,8 @@ class Learner:
         quiet = next((n for n, row in enumerate(reversed(self.history)) if row["flips"]), len(self.history))
         if self.standing is None or self.done is not None or quiet < self.wait:
             return None
-        c = self.config
-        left = (len(c.temperatures()) * c.upsilon - len(self.history)) * len(order)
+        begun = len(self.history) - quiet + self.wait
+        left = (len(self.config.temperatures()) * self.config.upsilon - begun) * len(order)
         if self.standing.size > self.budget or left < 2 * self.standing.work:
             return None
         if not self.standing.filled and not self.standing.suits():
