@@ -290,6 +290,9 @@ def finetune(
     epochs: Annotated[int | None, typer.Option(help="Epochs; 20 where the preset is balanced.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 where the preset is balanced.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
+    jitter: Annotated[
+        float | None, typer.Option(help="Turn, stretch and shift pictures at random; 1 is by up to 15 degrees.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
@@ -306,7 +309,7 @@ def finetune(
         from bise.training_job import finetune_settings
 
         changes = finetune_settings(preset, described_by(run))
-        named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+        named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "jitter": jitter, "seed": seed}
         changes |= {key: value for key, value in named.items() if value is not None}
         model, splits = source_of(run)
         with Bars() as bars:

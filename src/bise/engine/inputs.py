@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from bise.data.contract import input_of, stored, tensors_of
 from bise.data.pictures import Pictures
 from bise.data.tokens import Sentences, Tokens
+from bise.data.transforms import JITTER_DRAWS, jittered
 from bise.engine.storage import Store
 from bise.errors import BadInput
 from bise.models.outputs import tensors_in, to_device
@@ -38,6 +39,8 @@ class Inputs:
     """
 
     channels_last = False
+    jitter = 0.0
+    """How much pictures are turned, stretched, slanted and shifted where they are augmented."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Inputs:
         for x, index in self._stored(chunks):
             chosen = None if draws is None else draws[start : start + len(index)]
             start += len(index)
-            yield self._laid_out(x if self.transform is None else self.transform(x, chosen)), index
+            yield self._prepared(x, chosen), index
 
     @property
     def on_device(self) -> bool:
@@ -115,15 +118,16 @@ class Inputs:
             return self.tokens.gather(index, length)
         assert self.x is not None
         x = self.x[index]
-        return self._laid_out(x if self.transform is None else self.transform(x, draws))
+        return self._prepared(x, draws)
 
     def draws(self, count: int, augment: torch.Generator | Tensor | None) -> Tensor | None:
         """Random numbers for augmenting `count` samples, on the device; None where nothing is to be augmented."""
-        if self.transform is None or augment is None:
-            return None
-        if isinstance(augment, Tensor):
+        if augment is None or isinstance(augment, Tensor):
             return augment
-        draws = self.transform.draw(count, augment)
+        draws = None if self.transform is None else self.transform.draw(count, augment)
+        if self.jitter:
+            more = torch.rand(count, JITTER_DRAWS, generator=augment)
+            draws = more if draws is None else torch.cat([draws, more], 1)
         return None if draws is None else draws.to(self.device)
 
     def _stored(self, chunks: list[Tensor]) -> Iterator[tuple[Any, Tensor]]:
@@ -160,6 +164,15 @@ class Inputs:
             return self.workers
         many = sum(len(chunk) for chunk in chunks) >= FEW
         return automatic_workers(self.dataset, max(len(chunk) for chunk in chunks)) if many else 0
+
+    def _prepared(self, x: Any, draws: Tensor | None) -> Any:
+        """Stored x as the network takes it, augmented and jittered where there are draws for it."""
+        own, more = draws, None
+        if self.jitter and draws is not None:
+            own, more = draws[:, :-JITTER_DRAWS], draws[:, -JITTER_DRAWS:]
+            own = own if own.shape[1] else None
+        x = x if self.transform is None else self.transform(x, own)
+        return self._laid_out(x if more is None else jittered(x, more, self.jitter))
 
     def _laid_out(self, x: Any) -> Any:
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last else x

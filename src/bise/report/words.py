@@ -169,6 +169,7 @@ def commands(facts: Facts) -> list[str]:
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
         options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
+        options["jitter"] = tuned.get("jitter") or None
         options["device"] = facts.finetune.get("device")
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
