@@ -396,3 +396,23 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     out = CliRunner().invoke(app, ["reproduce", "mask-counts", "--scale", "smoke", "--results", str(tmp_path)])
     assert out.exit_code == 130
     assert "the same command goes on" in out.output
+
+
+@pytest.mark.data
+def test_what_an_older_version_kept_is_found(tmp_path):
+    where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
+    reproduce([FEW], SMOKE, **where)
+    rows = figures(tmp_path / "results/few.json")
+    kept = sorted((tmp_path / "cache").iterdir())
+    assert [folder.name.partition("-")[0] for folder in kept] == ["extract", "vanilla"]
+    for folder in kept:  # as if configurations had had fewer fields then
+        record = json.loads((folder / "record.json").read_text())
+        del record["config"]["train"]["jitter"]
+        record["config"].get("extract", {}).pop("patience", None)
+        (folder / "record.json").write_text(json.dumps(record))
+        folder.rename(folder.with_name(f"{folder.name[:8]}{'0' * 15}"))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.*")}
+    (tmp_path / "results/few.json").unlink()
+    assert reproduce([FEW], SMOKE, **where)["done"] == 4
+    assert figures(tmp_path / "results/few.json") == rows
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.*")} == before

@@ -109,7 +109,7 @@ class Runner:
         config = vanilla_part(job, self.scale, self.starts(job.recipe))
         key = key_of(config)
         if key not in self.vanillas:
-            folder = self.cache / f"vanilla-{key}"
+            folder = self.kept("vanilla", key)
             made = recipe_of(job, self.scale)
             model, provenance, _ = start(made, self.starts(job.recipe), seed=job.seed)
             inputs = Inputs(data.train, self.device)
@@ -145,13 +145,26 @@ class Runner:
         config = vanilla_part(job, self.scale, self.starts(job.recipe)) | extract_part(job, self.scale)
         key = key_of(config)
         if key not in self.subs:
-            folder = self.cache / f"extract-{key}"
-            if (folder / "subnetwork.json").exists():
+            folder = self.kept("extract", key)
+            if (folder / "record.json").exists():
                 self.subs[key] = load(folder, vanilla.model)
             else:
                 self.subs[key] = self._extract(job, vanilla, data)
                 self.subs[key].save(folder)
+                write_json(folder / "record.json", {"config": config})  # last: it says that the rest is whole
         return self.subs[key]
+
+    def kept(self, kind: str, key: str) -> Path:
+        """The folder of a vanilla model or an extraction in the cache, or where it will be.
+
+        One that an older version made has another name where configurations have got fields since, and the same key.
+        """
+        usual = self.cache / f"{kind}-{key}"
+        if not (usual / "record.json").exists():
+            for record in sorted(self.cache.glob(f"{kind}-*/record.json")):
+                if key_of(read_json(record)["config"]) == key:
+                    return record.parent
+        return usual
 
     def _extract(self, job: Job, vanilla: Vanilla, data: Splits) -> Subnetwork:
         train, quality = (self.unbiased(job), None) if job.unbiased else self._biased(job, data.train)
