@@ -245,6 +245,18 @@ def test_a_failure_in_a_process_comes_out_as_one_sentence(tmp_path, what):
 
 
 @pytest.mark.data
+def test_a_clock_beside_others_is_not_kept_for_later(tmp_path):
+    where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
+    anew = [Job(label="anew", kind="extract", seed=s, rho=0.99, reestimate=True) for s in (0, 1)]
+    reproduce([SEEDS], SMOKE, limits=Limits(only=("extract",)), processes=2, **where)
+    both = replace(SEEDS, name="both", jobs=lambda scale: [*SEEDS.jobs(scale), *anew])
+    assert reproduce([both], SMOKE, **where) == {"done": 4, "known": 2, "left": 0}  # the models are in the cache
+    rows = read_rows(tmp_path / "results/both.json", "smoke").values()
+    assert {row["kind"] for row in rows} == {"vanilla", "extract"}
+    assert all(row["seconds"] is None and "phases" not in row for row in rows)
+
+
+@pytest.mark.data
 def test_with_one_set_of_data_there_is_nothing_to_divide(tmp_path):
     one = replace(FEW, jobs=lambda scale: FEW.jobs(scale)[:1])
     reproduce([one], SMOKE, results=tmp_path / "r", cache_folder=tmp_path / "c", device="cpu", processes=1000)

@@ -81,6 +81,7 @@ class Worker:
             device_named(place.device),
             starts=place.starts.__getitem__,
             root=place.roots.__getitem__,
+            alone=place.processes == 1,
             progress=progress,
         )
         self.lacking: dict[str, str] = {}
