@@ -481,7 +481,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bise.studies.reproduction.Runner.__call__", stopped)
+    monkeypatch.setattr("bise.studies.work.Runner.__call__", stopped)
     out = CliRunner().invoke(app, ["reproduce", "mask-counts", "--scale", "smoke", "--results", str(tmp_path)])
     assert out.exit_code == 130
     assert "the same command goes on" in out.output
