@@ -1,6 +1,6 @@
 """Extraction presets on BiasedMNIST, on the same vanilla checkpoint: accuracy, units, seconds, as JSON.
 
-    python benchmarks/presets.py --rho 0.99 --seed 0 --epochs 40 --out presets.json balanced "balanced mi=batch" paper
+    python benchmarks/presets.py --rho 0.99 --seed 0 --epochs 40 --out presets.json balanced "balanced mi=none" paper
 
 Each job is a preset and changes to it. The test set is looked at once for each result.
 """

@@ -15,12 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from bise import BadInput, ExtractConfig
+from bise import BadInput, BiseWarning, ExtractConfig
 from bise.cli import app
+from bise.files import write_json, write_tensors
 from bise.studies.catalogue import STUDIES
-from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of
+from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part
 from bise.studies.page import read, render, write_page
 from bise.studies.reproduction import Limits, planned, reproduce
 from bise.studies.results import read_rows
@@ -203,9 +205,75 @@ def test_bad_input_in_a_process_comes_out_as_it_is(tmp_path):
         reproduce([bad], SMOKE, processes=0, **where)
 
 
+@pytest.mark.data
+def test_what_a_process_warns_of_is_said_by_the_command(tmp_path):
+    jobs = [Job(label="all close", kind="extract", rho=0.99, seed=s, preset="paper") for s in (0, 1)]
+    closing = replace(FEW, jobs=lambda scale: [replace(job, changes={"weight_decay": 50.0}) for job in jobs])
+    said = []
+    for n in (1, 2):
+        where = {"results": tmp_path / f"results{n}", "cache_folder": tmp_path / f"cache{n}", "device": "cpu"}
+        with pytest.warns(BiseWarning, match="closed wholly") as caught:
+            reproduce([closing], SMOKE, processes=n, **where)
+        said.append(sorted(str(warning.message) for warning in caught))
+    assert said[0] == said[1]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("what", ["can't be written", "anything else"])
+def test_a_failure_in_a_process_comes_out_as_one_sentence(tmp_path, what):
+    words = ["reproduce", "biased-mnist", "--scale", "smoke", "--only", "vanilla", "--processes", "2"]
+    words += ["--device", "cpu", "--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
+    jobs = planned([STUDIES["biased-mnist"]], SMOKE, Limits(only=("vanilla",)), scratch).values()
+    for item in jobs:
+        folder = tmp_path / "cache" / f"vanilla-{key_of(vanilla_part(item.job, SMOKE, 'scratch'))}"
+        if what == "anything else":
+            write_tensors(folder / "model.safetensors", {"other": torch.zeros(1)})
+            write_json(folder / "record.json", {})
+        else:
+            (folder / "model.safetensors").mkdir(parents=True)
+    assert len(jobs) == 2
+    command = subprocess.run([sys.executable, "-m", "bise", *words], capture_output=True, text=True)
+    assert command.returncode == 1
+    (line,) = command.stderr.splitlines()
+    if what == "anything else":
+        assert line.startswith("bise: the run failed: RuntimeError: RuntimeError in one of the processes: Error(s) in")
+    else:
+        assert "model.safetensors can't be written (Is a directory); make room" in line
+    if what == "anything else":
+        loud = subprocess.run([sys.executable, "-m", "bise", "-v", *words], capture_output=True, text=True)
+        assert "load_state_dict" in loud.stderr  # where in the process it failed
+
+
+@pytest.mark.data
+def test_a_clock_beside_others_is_not_kept_for_later(tmp_path):
+    where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
+    anew = [Job(label="anew", kind="extract", seed=s, rho=0.99, reestimate=True) for s in (0, 1)]
+    reproduce([SEEDS], SMOKE, limits=Limits(only=("extract",)), processes=2, **where)
+    both = replace(SEEDS, name="both", jobs=lambda scale: [*SEEDS.jobs(scale), *anew])
+    assert reproduce([both], SMOKE, **where) == {"done": 4, "known": 2, "left": 0}  # the models are in the cache
+    rows = read_rows(tmp_path / "results/both.json", "smoke").values()
+    assert {row["kind"] for row in rows} == {"vanilla", "extract"}
+    assert all(row["seconds"] is None and "phases" not in row for row in rows)
+
+
+@pytest.mark.data
+def test_with_one_set_of_data_there_is_nothing_to_divide(tmp_path):
+    one = replace(FEW, jobs=lambda scale: FEW.jobs(scale)[:1])
+    reproduce([one], SMOKE, results=tmp_path / "r", cache_folder=tmp_path / "c", device="cpu", processes=1000)
+    (row,) = read_rows(tmp_path / "r/few.json", "smoke").values()
+    assert row["seconds"] > 0  # no other was at work beside it
+
+
 def workers_of(parent: int) -> list[int]:
     out = subprocess.run(["pgrep", "-P", str(parent), "-f", "spawn_main"], capture_output=True, text=True)
     return [int(line) for line in out.stdout.split()]
+
+
+def gone(processes: list[int]) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in processes):
+        time.sleep(0.1)
+    return not any(Path(f"/proc/{pid}").exists() for pid in processes)
 
 
 @pytest.mark.data
@@ -225,16 +293,37 @@ def test_what_was_done_before_a_kill_is_kept(tmp_path, whom):
     if whom == "a process":
         assert command.returncode == 2
         assert "processes was killed, perhaps for memory (signal 9)" in said
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in workers):
-        time.sleep(0.1)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert gone(workers)
     before = len(read_rows(tmp_path / "results/biased-mnist.json", "smoke"))
     again = CliRunner().invoke(app, [*words, "--json"])
     assert again.exit_code == 0, again.output
     counts = json.loads(again.stdout)
     assert counts["known"] == before
     assert counts["left"] == 0
+
+
+@pytest.mark.data
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_long_jobs_end_with_their_command(tmp_path, how):
+    words = ["reproduce", "all", "--weights", "scratch", "--processes", "2", "--device", "cpu"]  # a pipe holds less
+    words += ["--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "bise", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while len(workers := workers_of(command.pid)) < 2:
+        assert time.monotonic() < deadline
+    if how == signal.SIGINT:
+        os.killpg(command.pid, how)  # as a terminal does
+    else:
+        os.kill(command.pid, how)
+    said = command.communicate(timeout=60)[1]  # until the last process has closed it
+    assert gone(workers)
+    if how == signal.SIGINT:
+        assert command.returncode == 130
+        assert said == "bise: stopped; the same command goes on behind the last row that was written\n"
+        assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.data
@@ -392,7 +481,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bise.studies.reproduction.Runner.__call__", stopped)
+    monkeypatch.setattr("bise.studies.work.Runner.__call__", stopped)
     out = CliRunner().invoke(app, ["reproduce", "mask-counts", "--scale", "smoke", "--results", str(tmp_path)])
     assert out.exit_code == 130
     assert "the same command goes on" in out.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -131,17 +131,18 @@ def _carry_out(
     counts = {"done": 0, "known": len(plan) - len(tasks), "left": 0}
     numbers = {key: number for number, key in enumerate(plan, 1)}
     lacking: dict[str, str] = {}
-    for found in outcomes(place, tasks, progress):
-        item = plan[found.key]
-        if found.row is None:
-            counts["left"] += 1
-            if found.lacking is not None:
-                lacking[item.job.recipe] = found.lacking
-            continue
-        counts["done"] += 1
-        known[found.key] = found.row
-        tell(f"{numbers[found.key]}/{len(plan)} {_name(item.job)}: {found.seconds:.1f} s{_brief(found.row)}")
-        keep(found.key)
+    with closing(outcomes(place, tasks, progress)) as stream:  # whose processes end with it, whatever happens here
+        for found in stream:
+            item = plan[found.key]
+            if found.row is None:
+                counts["left"] += 1
+                if found.lacking is not None:
+                    lacking[item.job.recipe] = found.lacking
+                continue
+            counts["done"] += 1
+            known[found.key] = found.row
+            tell(f"{numbers[found.key]}/{len(plan)} {_name(item.job)}: {found.seconds:.1f} s{_brief(found.row)}")
+            keep(found.key)
     if lacking and counts["done"] == counts["known"] == 0:
         raise BadInput(next(iter(lacking.values())))
     for name, why in lacking.items():

@@ -56,7 +56,10 @@ class Vanilla:
 
 
 class Runner:
-    """Holds what jobs on the same data share; `starts` says where each recipe's weights begin."""
+    """Holds what jobs on the same data share; `starts` says where each recipe's weights begin.
+
+    Beside others, where it isn't `alone`, a clock says nothing, so that the cache keeps no seconds either.
+    """
 
     def __init__(
         self,
@@ -66,10 +69,11 @@ class Runner:
         *,
         starts: Callable[[str], str],
         root: Callable[[str], Path | None],
+        alone: bool = True,
         progress: Progress | None = None,
     ) -> None:
         self.scale, self.cache, self.device, self.starts, self.root = scale, cache, device, starts, root
-        self.progress = progress
+        self.alone, self.progress = alone, progress
         self.data: tuple[Any, Splits] | None = None
         self.vanillas: dict[str, Vanilla] = {}
         self.subs: dict[str, Subnetwork] = {}
@@ -131,7 +135,8 @@ class Runner:
                 )
                 model = network.bare()
                 record = {"start": provenance, "weights": fingerprint(model), "config": config}
-                record["seconds"] = time.perf_counter() - begun if whole else None  # of a part they'd mislead
+                whole = whole and self.alone  # of a part, or beside others, they'd mislead
+                record["seconds"] = time.perf_counter() - begun if whole else None
                 write_tensors(folder / "model.safetensors", model.state_dict())
                 write_json(folder / "record.json", record)  # last: it says that the rest is whole
                 checkpoint.path.unlink()
@@ -173,6 +178,8 @@ class Runner:
         sub = extract(vanilla.model, train, val=val, config=settings, progress=self.progress)
         sub.record["quality"] = quality
         sub.record.pop("history")  # of every epoch: the row needs none of it
+        if not self.alone:
+            sub.record |= {"seconds": None, "phases": None}
         return sub
 
     def _biased(self, job: Job, train: Labelled) -> tuple[Labelled, dict[str, float] | None]:
@@ -215,13 +222,14 @@ def _extracted(runner: Runner, job: Job) -> dict[str, Any]:
     """Figures of the best mask, and of the last one under `last`."""
     sub = runner.extraction(replace(job, reestimate=False) if job.reestimate else job)
     record = sub.record
-    out = _origin(runner.vanilla(job)) | {"seconds": record["seconds"], "phases": record["phases"]}
-    out |= {name: record[name] for name in ("selection", "stopped", "notes", "quality") if record.get(name)}
+    out = _origin(runner.vanilla(job)) | {"seconds": record["seconds"]}
+    out |= {name: record[name] for name in ("phases", "selection", "stopped", "notes", "quality") if record.get(name)}
     networks = [sub] if not sub.last_tensors else [sub, sub.last]
     if job.reestimate:
         begun = time.perf_counter()
         networks = [reestimate(network, runner.splits(job).train, seed=job.seed) for network in networks]
-        out["seconds"] += (time.perf_counter() - begun) / len(networks)
+        if out["seconds"] is not None:
+            out["seconds"] += (time.perf_counter() - begun) / len(networks)
     found = [runner.figures(job, network, network.masks) for network in networks]
     return out | found[0] | {"last": found[-1]}
 

@@ -6,16 +6,21 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import traceback
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bise.data.contract import Progress
-from bise.errors import BadInput
+from bise.errors import BadInput, BiseWarning, Unwritable
 from bise.sources import device_named
 from bise.studies.job import Job
 from bise.studies.results import Row, described
@@ -24,6 +29,10 @@ from bise.studies.scale import Scale
 
 ON_REQUEST = ("celeba", "civilcomments")
 """Data that users have to get from their authors."""
+STOPPED = 128 + signal.SIGTERM
+"""Exit code of a process that was told to stop."""
+PATIENCE = 10.0
+"""Seconds for a process to leave in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +81,7 @@ class Worker:
             device_named(place.device),
             starts=place.starts.__getitem__,
             root=place.roots.__getitem__,
+            alone=place.processes == 1,
             progress=progress,
         )
         self.lacking: dict[str, str] = {}
@@ -100,35 +110,30 @@ class Worker:
         return job.recipe not in self.lacking
 
 
-def outcomes(place: Place, tasks: Sequence[Task], progress: Progress | None = None) -> Iterator[Outcome]:
+def outcomes(place: Place, tasks: Sequence[Task], progress: Progress | None = None) -> Generator[Outcome]:
     """What comes of each task, as soon as it is done; tasks on the same data must follow one another."""
-    if place.processes == 1 or not tasks:
-        worker = Worker(place, progress)
-        yield from map(worker, tasks)
+    groups = _by_data(tasks)
+    place = replace(place, processes=max(1, min(place.processes, len(groups))))
+    if place.processes == 1:
+        yield from map(Worker(place, progress), tasks)
         return
     context = multiprocessing.get_context("spawn")  # a forked process can't use a GPU that its parent has touched
     waiting: Any = context.Queue()
     done: Any = context.Queue()
-    groups = _by_data(tasks)
-    for group in groups:
+    waiting.cancel_join_thread()  # after a stop nobody reads the rest, and its thread would be waited for for ever
+    for group in (*groups, *[None] * place.processes):  # None: there is no more
         waiting.put(group)
-    workers = [
-        context.Process(target=_serve, args=(place, waiting, done, os.getpid()), daemon=True)
-        for _ in range(min(place.processes, len(groups)))
-    ]
-    for process in workers:
-        waiting.put(None)  # there is no more
-        process.start()
+    workers = [context.Process(target=_serve, args=(place, waiting, done), daemon=True) for _ in range(place.processes)]
     try:
+        with _interrupts_held():
+            for process in workers:
+                process.start()
         for _ in tasks:
-            found = _next(done, workers)
-            if isinstance(found, str):
-                raise BadInput(found)
-            yield found
-    finally:
+            yield _next(done, workers)
         for process in workers:
-            process.terminate()
-            process.join()
+            process.join(PATIENCE)
+    finally:
+        _stop([process for process in workers if process.pid is not None])
 
 
 def _by_data(tasks: Sequence[Task]) -> list[list[Task]]:
@@ -139,33 +144,99 @@ def _by_data(tasks: Sequence[Task]) -> list[list[Task]]:
     return list(groups.values())
 
 
-def _next(done: Any, workers: Sequence[Any]) -> Any:
-    """The next outcome; a process that is killed would be waited for in vain."""
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """What is started while open is deaf to Ctrl-C from birth: it is the parent's to handle, and reaches it after."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _next(done: Any, workers: Sequence[Any]) -> Outcome:
+    """The next outcome; what a process warns of is said here, and what it raises is raised here."""
     while True:
         try:
-            return done.get(timeout=0.5)
+            found = done.get(timeout=0.5)
         except queue.Empty:
-            code = next((process.exitcode for process in workers if process.exitcode), 0)
-            if code < 0:
-                raise BadInput(
-                    f"one of {len(workers)} processes was killed, perhaps for memory (signal {-code}); run the same"
-                    " command again with fewer --processes"
-                ) from None
-            if code:
-                raise RuntimeError("a process that did jobs failed; its own traceback says why") from None
+            _check_living(workers)
+            continue
+        if isinstance(found, Outcome):
+            return found
+        if isinstance(found, Exception):
+            raise found
+        category, text = found
+        warnings.warn(text, category, stacklevel=2)
 
 
-def _serve(place: Place, waiting: Any, done: Any, parent: int) -> None:
-    """A process's life: groups of tasks until there are no more, or nobody is left to tell."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+def _check_living(workers: Sequence[Any]) -> None:
+    """A process that is killed would be waited for in vain."""
+    code = next((process.exitcode for process in workers if process.exitcode), 0)
+    if code < 0 or code == STOPPED:
+        number = -code if code < 0 else int(signal.SIGTERM)
+        raise BadInput(
+            f"one of {len(workers)} processes was killed, perhaps for memory (signal {number}); run the same command"
+            " again with fewer --processes"
+        )
+    if code:
+        raise RuntimeError("a process that did jobs failed; its own traceback says why")
+
+
+def _stop(workers: Sequence[Any]) -> None:
+    for process in workers:
+        process.terminate()
+    for process in workers:
+        process.join(PATIENCE)
+        process.kill()
+        process.join()
+
+
+def _serve(place: Place, waiting: Any, done: Any) -> None:
+    """A process's life: groups of tasks until there are no more."""
+
+    def leave(*_: Any) -> None:
+        done.cancel_join_thread()
+        sys.exit(STOPPED)  # by way of every `finally`, so that no part of a file stays
+
+    def say(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        done.put((category, str(message)))
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, leave)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    warnings.simplefilter("always", BiseWarning)
+    warnings.showwarning = say
     torch.set_num_threads(max(1, torch.get_num_threads() // place.processes))
-    worker = Worker(place)
-    while (group := waiting.get()) is not None:
-        for task in group:
-            if os.getppid() != parent:
-                return
-            try:
+    try:
+        worker = Worker(place)
+        while (group := waiting.get()) is not None:
+            for task in group:
                 done.put(worker(task))
-            except BadInput as error:
-                done.put(str(error))
-                return
+    except Exception as error:
+        done.put(_portable(error))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is leaving already
+
+
+def _leave_with_parent() -> None:
+    """Else a job would go on for hours after its command was killed, in a cache that the next command finds free."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _portable(error: Exception) -> Exception:
+    """The error as it can be sent to another process, with its traceback as a note."""
+    if isinstance(error, Unwritable):
+        out: Exception = Unwritable(error.errno, error.strerror, error.filename)
+    elif isinstance(error, BadInput):
+        out = BadInput(str(error))
+    else:
+        out = RuntimeError(f"{type(error).__name__} in one of the processes: {error}")
+    out.add_note("".join(traceback.format_exception(error)))
+    return out
