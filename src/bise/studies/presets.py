@@ -43,9 +43,9 @@ def _jobs(scale: Scale) -> list[Job]:
 
 def _show(rows: Sequence[Row]) -> str:
     out = [
-        "BiasedMNIST, on the same vanilla models; best masks, then the last one's accuracy. On unbiased data, with"
-        " 60,000 digits in every colour alike, nobody could extract who had only the biased ones: those lines show"
-        " what there is to be found in the vanilla weights by this search."
+        "BiasedMNIST, on the same vanilla models; best masks, then the last one's accuracy. The lines “on unbiased"
+        " data” are no method: they extract on 60,000 digits in evenly drawn colours, which nobody has who has a biased"
+        " training set. They show how much this search can find in the vanilla weights."
     ]
     for rho in RHOS:
         at = {"rho": rho}
