@@ -32,6 +32,7 @@ from bise.engine.checkpoints import Checkpoint
 from bise.engine.training import _Training
 from bise.errors import NonFinite
 from bise.files import read_json
+from bise.runs import _difference
 from conftest import toy, toy_model, trained
 
 ROOT = Path(__file__).parents[1]
@@ -510,3 +511,10 @@ def test_the_demo_goes_on(tmp_path, monkeypatch):
     demo(tmp_path / "run", resume=True)
     assert content(tmp_path / "run") == content(tmp_path / "whole")
     assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_a_field_that_an_older_version_lacked_is_named():
+    assert _difference({"extract": {"a": 1}}, {"extract": {"a": 1, "patience": None}}) == (
+        "extract.patience is not set there and None here"
+    )
+    assert _difference({"a": None}, {"a": 2}) == "a is None there and 2 here"

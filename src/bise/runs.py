@@ -248,8 +248,9 @@ def _difference(there: Any, here: Any, name: str = "") -> str:
     """The first field in which two configurations differ."""
     if isinstance(there, dict) and isinstance(here, dict):
         for key in (*there, *here):
-            if there.get(key) != here.get(key):
-                return _difference(there.get(key), here.get(key), f"{name}.{key}" if name else key)
+            one, other = (side.get(key, "not set") for side in (there, here))  # a field of a newer version may be None
+            if one != other:
+                return _difference(one, other, f"{name}.{key}" if name else key)
     return f"{name} is {there!s:.60} there and {here!s:.60} here"
 
 
