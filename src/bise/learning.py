@@ -30,7 +30,7 @@ from bise.objective import information, information_gradient, joint_table, weigh
 from bise.refinement import Refinement
 from bise.resuming import resume, save
 from bise.scores import Scores, State
-from bise.settling import coast, settled
+from bise.settling import coast, quiet_epochs, settled
 from bise.twin import named_tensors
 
 
@@ -105,8 +105,6 @@ class Learner:
             self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
         self.standing: standing.Standing | None = None
-        self.wait = standing.QUIET
-        """Epochs without a flip before steps are taken on what samples add under one mask."""
 
     # the loop
 
@@ -178,8 +176,7 @@ class Learner:
         c = self.config
         if c.patience is None:
             return c.upsilon - len(rows)
-        quiet = next((n for n, row in enumerate(reversed(rows)) if row["flips"]), len(rows))
-        return min(c.upsilon - len(rows), max(0, c.patience - quiet))
+        return min(c.upsilon - len(rows), max(0, c.patience - quiet_epochs(rows)))
 
     def _refine(self, phase: int, tau: float) -> None:
         """Lines 4 and 12."""
@@ -211,7 +208,7 @@ class Learner:
                 save(self, figures)
 
         with self._clock("mask steps"), self.sub.features() as self.caught:
-            figures = self._standing_steps(order)
+            figures = None if self.standing is None or self.done is not None else self.standing.run(order)
             if figures is None:
                 figures = self.steps.run(order, self.generator if c.augment else None, done=self.done, after=after)
         self.scores.release()
@@ -237,26 +234,6 @@ class Learner:
             "flips": int((mask != before).sum()),
             "open": int(mask.sum()),
         }
-
-    def _standing_steps(self, order: Tensor) -> Tensor | None:
-        """The epoch's steps on what samples add under the present mask, where that pays and no gate flips; else None.
-
-        It is decided by the history and `wait` alone, so that a run that goes on after a stop decides alike.
-        """
-        quiet = next((n for n, row in enumerate(reversed(self.history)) if row["flips"]), len(self.history))
-        if self.standing is None or self.done is not None or quiet < self.wait:
-            return None
-        begun = len(self.history) - quiet + self.wait
-        left = (len(self.config.temperatures()) * self.config.upsilon - begun) * len(order)
-        if self.standing.size > self.budget or left < 2 * self.standing.work:
-            return None
-        if not self.standing.filled and not self.standing.suits():
-            self.standing = None
-            return None
-        figures = self.standing.run(order)
-        if figures is None:
-            self.wait *= 2
-        return figures
 
     def _update(self, x: Any, index: Tensor) -> Tensor:
         """Update the scores to minimise J and the heads to minimise their cross-entropy.

@@ -37,7 +37,7 @@ def save(learner: Learner, figures: list[Tensor] | None = None) -> None:
         "refined": learner.refined,
         "seconds": learner.seconds,
         "notes": learner.notes,
-        "wait": learner.wait,
+        "wait": None if learner.standing is None else learner.standing.wait,
     }
     learner.checkpoint.save(tensors, state)
 
@@ -59,7 +59,8 @@ def resume(learner: Learner) -> None:
         restore_optimizer(learner.batch_norm, tensors)
     learner.history, learner.changed, learner.seconds = state["history"], state["changed"], state["seconds"]
     learner.judged, learner.notes, learner.refined = state["judged"], state["notes"], state["refined"]
-    learner.wait = state["wait"]
+    if learner.standing is not None and state["wait"] is not None:
+        learner.standing.wait = state["wait"]
     if state["best"] is not None:
         value, epoch = state["best"]
         learner.best = (value, epoch, _state("best", tensors, learner.device))

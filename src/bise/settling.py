@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -51,3 +53,8 @@ def coast(scores: Tensor, velocity: Tensor, steps: int, *, lr: float, momentum: 
     power = torch.linalg.matrix_power(matrix, steps)
     moved = power[0, 0] * scores.double() + power[0, 1] * velocity.double()
     return moved.to(scores.dtype)
+
+
+def quiet_epochs(history: list[dict[str, Any]]) -> int:
+    """How many epochs at the end of `history` ended with the mask that they began with."""
+    return next((n for n, row in enumerate(reversed(history)) if row["flips"]), len(history))

@@ -19,6 +19,7 @@ from bise.engine.precision import autocast
 from bise.engine.steps import Steps
 from bise.engine.storage import Store
 from bise.models.outputs import call, class_logits
+from bise.settling import quiet_epochs
 
 if TYPE_CHECKING:
     from bise.learning import Learner
@@ -45,42 +46,39 @@ class Standing:
         self.work = len(learner.cells) + JACOBIAN * len(self.measured) * self.width
         """Of filling it, counted in samples that pass through a step."""
         self.mask = torch.zeros(units, dtype=torch.bool, device=learner.device)
-        self.filled = False
         self.steps: Steps | None = None
-
-    def suits(self) -> bool:
-        """Whether gates with values for each sample are those of that sample alone: found by trial, on a few."""
-        learner = self.learner
-        x = learner.inputs.example()
-        self.mask.copy_(learner.scores.flat.detach() >= 0)
-        try:
-            gates, logits, _ = self._forward(x)
-        except RuntimeError:  # samples aren't what the first dimension counts
-            return False
-        own = self._towards(logits, gates)
-        values = learner.scores.hold()
-        try:
-            with autocast(learner.precision, learner.device):
-                logits = class_logits(call(learner.sub, x))
-        finally:
-            learner.scores.release()
-        learner.caught[0] = learner.caught[0].detach()
-        for k, (each, whole) in enumerate(zip(own, self._towards(logits, values), strict=True)):
-            others = torch.arange(len(x), device=each.device) != k
-            if each[others].any() or (each[k] - whole).norm() > 0.05 * whole.norm():
-                return False
-        return True
-
-    def _towards(self, logits: Tensor, values: Tensor) -> list[Tensor]:
-        """The gradients of each sample's cross-entropy towards `values`."""
-        ce = F.cross_entropy(logits.float(), self.learner.y[: len(logits)], reduction="none")
-        return [torch.autograd.grad(loss, values, retain_graph=True)[0] for loss in ce]
+        self.wait = QUIET
+        """Epochs without a flip before it is tried."""
 
     def run(self, order: Tensor) -> Tensor | None:
-        """An epoch's figures; None where a gate flipped before its last step, and nothing is changed then."""
+        """An epoch's figures, where that pays and no gate flips before its last step; else None, and all as it was.
+
+        When it is tried is decided by the history and `wait` alone, so that a run that goes on after a stop does alike.
+        """
+        learner, history = self.learner, self.learner.history
+        quiet = quiet_epochs(history)
+        total = len(learner.config.temperatures()) * learner.config.upsilon
+        left = (total - (len(history) - quiet + self.wait)) * len(order)
+        if quiet < self.wait or self.size > learner.budget or left < 2 * self.work:
+            return None
+        try:
+            if self.steps is None and not self._suits():
+                learner.standing = None
+                return None
+            return self._steps(order)
+        except torch.OutOfMemoryError:
+            learner.standing = None
+            learner.notes.append(
+                "the device has no room for each sample's share of the gradient, so every step runs the network, which"
+                " is slower"
+            )
+            return None
+
+    def _steps(self, order: Tensor) -> Tensor | None:
+        """The steps of an epoch, or None and all as it was."""
         learner = self.learner
         now = learner.scores.flat.detach() >= 0
-        if not self.filled or not torch.equal(now, self.mask):
+        if self.steps is None or not torch.equal(now, self.mask):
             self.mask.copy_(now)
             self._fill()
         before = [tensor.clone() for tensor in learner.learned_state()]
@@ -91,8 +89,31 @@ class Standing:
             return figures
         for tensor, value in zip(learner.learned_state(), before, strict=True):
             tensor.copy_(value)
-        self.filled = False
+        self.wait *= 2
         return None
+
+    def _suits(self) -> bool:
+        """Whether gates with values for each sample are those of that sample alone: found by trial, on a few."""
+        x = self.learner.inputs.example()
+        self.mask.copy_(self.learner.scores.flat.detach() >= 0)
+        gates = self._hold(len(x))
+        try:
+            own = self._towards(self._forward(x)[0], gates)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # samples aren't what the first dimension counts
+            return False
+        values = self.learner.scores.hold()
+        for k, (each, whole) in enumerate(zip(own, self._towards(self._forward(x)[0], values), strict=True)):
+            others = torch.arange(len(x), device=each.device) != k
+            if each[others].any() or (each[k] - whole).norm() > 0.05 * whole.norm():
+                return False
+        return True
+
+    def _towards(self, logits: Tensor, values: Tensor) -> list[Tensor]:
+        """The gradients of each sample's cross-entropy towards `values`."""
+        ce = F.cross_entropy(logits.float(), self.learner.y[: len(logits)], reduction="none")
+        return [torch.autograd.grad(loss, values, retain_graph=True)[0] for loss in ce]
 
     def _make(self) -> None:
         learner = self.learner
@@ -115,31 +136,34 @@ class Standing:
         """z, the cross-entropy and its gradient for every sample; the Jacobian of z for those that are measured."""
         if self.steps is None:
             self._make()
-        inputs, done = self.learner.inputs, 0
-        size = max(1, inputs.roomy_batch() // 2)  # gradients take their room too
+        inputs, size, done = self.learner.inputs, self.learner.config.batch_size, 0
         for x, index in inputs.batches(torch.arange(len(inputs)), size):
-            gates, logits, z = self._forward(x)
+            gates = self._hold(len(x))
+            logits, z = self._forward(x)
             ce = F.cross_entropy(logits.float(), self.learner.y[index.to(logits.device)], reduction="none")
             (towards,) = torch.autograd.grad(ce.sum(), gates)
             self.store.write(done, torch.cat([with_one(z), ce.detach().unsqueeze(1), towards.float()], 1))
             done += len(index)
         done = 0
         for x, index in inputs.batches(self.measured.cpu(), size) if len(self.measured) else ():
-            gates, _, z = self._forward(x)
+            gates = self._hold(len(x))
+            _, z = self._forward(x)
             for k in range(z.shape[1]):
                 (row,) = torch.autograd.grad(z[:, k].sum(), gates, retain_graph=k + 1 < z.shape[1])
                 self.jacobian[done : done + len(index), k] = row
             done += len(index)
-        self.filled = True
 
-    def _forward(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """(gate values [n, units], each sample's own, logits, z) under the mask."""
-        learner = self.learner
-        gates = self.mask.float().expand(len(x), -1).clone().requires_grad_()
-        for (_, gate, _), piece in zip(
-            learner.scores.pieces(learner.scores.flat), gates.split(learner.scores.sizes, 1), strict=True
-        ):
+    def _hold(self, samples: int) -> Tensor:
+        """Put the mask into the network as values of each sample's own, and return them [samples, units]."""
+        scores = self.learner.scores
+        values = self.mask.float().expand(samples, -1).clone().requires_grad_()
+        for (_, gate, _), piece in zip(scores.pieces(scores.flat), values.split(scores.sizes, 1), strict=True):
             gate.live = piece
+        return values
+
+    def _forward(self, x: Any) -> tuple[Tensor, Tensor]:
+        """(logits, z) with the values that the gates hold, which they then let go."""
+        learner = self.learner
         try:
             with autocast(learner.precision, learner.device):
                 logits = class_logits(call(learner.sub, x))
@@ -147,7 +171,7 @@ class Standing:
             learner.scores.release()
         z = learner.caught[0]
         learner.caught[0] = z.detach()
-        return gates, logits, z
+        return logits, z
 
     def _update(self, rows: Tensor, index: Tensor) -> Tensor:
         """A step by the contributions `rows` of the samples `index`."""
@@ -157,8 +181,8 @@ class Standing:
         b = learner.b[index]
         probabilities = learner.heads.probabilities(features)
         mi, towards_z = learner.information(probabilities, b, index)
-        share = 1 / len(rows) if learner.weights is None else learner.weights[index] / len(rows)
-        gradient = (towards * (share if isinstance(share, float) else share.unsqueeze(1))).sum(0)
+        share = (torch.ones_like(ce) if learner.weights is None else learner.weights[index]) / len(rows)
+        gradient = (towards * share.unsqueeze(1)).sum(0)
         if len(self.measured):
             gradient = gradient + learner.config.gamma * torch.einsum(
                 "nd,ndu->u", towards_z, self.jacobian[self.place[index]]

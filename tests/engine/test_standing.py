@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
-from bise import ExtractConfig, standing
+from bise import BiseWarning, ExtractConfig, standing
 from bise.data import Labelled
 from conftest import toy, toy_model, trained
 
@@ -57,7 +57,7 @@ def made(kind, data, device):
 def watched(monkeypatch):
     """Switched on for CPUs too; gives the epochs: True where one stood, False where a gate flipped in it."""
     seen = []
-    run = standing.Standing.run
+    run = standing.Standing._steps
 
     def noted(self, order):
         figures = run(self, order)
@@ -65,7 +65,7 @@ def watched(monkeypatch):
         return figures
 
     monkeypatch.setattr(standing, "DEVICES", ("cpu", "cuda"))
-    monkeypatch.setattr(standing.Standing, "run", noted)
+    monkeypatch.setattr(standing.Standing, "_steps", noted)
     return seen
 
 
@@ -132,8 +132,8 @@ def test_passes_are_saved(data, watched, monkeypatch):
     plain(monkeypatch, model, data["train"], config=CONFIG)
     before, calls[:] = sum(calls), []
     bise.extract(model, data["train"], config=CONFIG)
-    trials = 8 * len(fills)  # four samples, with gates for each and for all
-    assert sum(calls) == before - 900 * sum(watched) + sum(900 + measured for measured in fills) + trials
+    trial = 2 * 4  # four samples, with gates for each and for all
+    assert sum(calls) == before - 900 * sum(watched) + sum(900 + measured for measured in fills) + trial
     assert sum(watched) > 10 * len(fills)
 
 
@@ -174,8 +174,22 @@ def test_data_that_change_are_run(data, watched):
     assert not watched
 
 
-def test_on_a_cpu_the_network_is_run():
-    assert standing.DEVICES == ("cuda",)
+def test_on_a_cpu_the_network_is_run(data, monkeypatch):
+    monkeypatch.setattr(standing.Standing, "run", lambda *_: pytest.fail("its sums are not promised on a CPU"))
+    bise.extract(made(Pictures, data, "cpu"), data["train"], config=CONFIG)
+
+
+def test_a_device_without_room_runs_the_network_and_says_so(data, watched, monkeypatch):
+    model = made(Pictures, data, "cpu")
+    expected = plain(monkeypatch, model, data["train"], config=CONFIG)
+
+    def full(self):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(standing.Standing, "_fill", full)
+    with pytest.warns(BiseWarning, match="no room for each sample's share of the gradient"):
+        found = bise.extract(model, data["train"], config=CONFIG)
+    assert all(torch.equal(found.scores[name], expected.scores[name]) for name in expected.scores)
 
 
 class Stop(Exception):
