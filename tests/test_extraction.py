@@ -138,9 +138,10 @@ def test_with_several_biases_information_is_measured_over_conflicting_samples(mo
 
 def test_where_all_conflicting_samples_share_a_bias_the_paper_preset_says_so(model):
     y, b = torch.tensor([0] * 80 + [1] * 50), torch.tensor([0] * 50 + [1] * 30 + [1] * 50)
-    data = Labelled(TensorDataset(torch.randn(130, 8)), y=y, b=b)
+    data = Labelled(TensorDataset(toy_inputs(y, b, torch.Generator().manual_seed(0))), y=y, b=b)
+    config = ExtractConfig.paper(upsilon=1, head_epochs=1, collapse="prevent")
     with pytest.warns(BiseWarning, match="all 30 conflicting samples share b=1, so the mutual information"):
-        bise.extract(model, data, config=ExtractConfig.paper(upsilon=1, head_epochs=1))
+        bise.extract(model, data, config=config)
     with warnings.catch_warnings():
         warnings.simplefilter("error", BiseWarning)
         bise.extract(model, data, config=ExtractConfig(**QUICK))

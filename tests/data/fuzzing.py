@@ -188,11 +188,16 @@ def cache_file(folder):
     return lambda: _whole(folder / "c.safetensors")
 
 
+def celeba_names(base):
+    """The folder of pictures, without any, and what eight of them would be called."""
+    (base / "img_align_celeba").mkdir(parents=True)
+    return [f"{i:06}.jpg" for i in range(8)]
+
+
 @reader
 def celeba_lists(folder):
     base = folder / "celeba"
-    (base / "img_align_celeba").mkdir(parents=True)
-    names = [f"{i:06}.jpg" for i in range(8)]
+    names = celeba_names(base)
     lines = [f"{name}  {(-1, 1)[i % 2]} {(1, -1)[i // 2 % 2]}" for i, name in enumerate(names)]
     (base / "list_attr_celeba.txt").write_text("\n".join(["8", "Blond_Hair Male", *lines]) + "\n")
     (base / "list_eval_partition.txt").write_text("".join(f"{name} {i % 3}\n" for i, name in enumerate(names)))
@@ -202,8 +207,7 @@ def celeba_lists(folder):
 @reader
 def celeba_csv_lists(folder):
     base = folder / "celeba"
-    (base / "img_align_celeba").mkdir(parents=True)
-    names = [f"{i:06}.jpg" for i in range(8)]
+    names = celeba_names(base)
     lines = [f"{name},{(-1, 1)[i % 2]},{(1, -1)[i // 2 % 2]}" for i, name in enumerate(names)]
     (base / "list_attr_celeba.csv").write_text("\n".join(["image_id,Blond_Hair,Male", *lines]) + "\n")
     parts = "".join(f"{name},{i % 3}\n" for i, name in enumerate(names))
