@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from bise.engine.checkpoints import (
     restore_global_random_state,
     restore_optimizer,
 )
+from bise.engine.compiling import compiled
 from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
@@ -54,8 +56,9 @@ def fit(
     """
     training = _Training(sub, inputs, cells, config, validation, checkpoint)
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
+    compiling = compiled(sub.network) if config.compile and cuda else nullcontext(sub)
     # dropout draws from the global generators, which stay the caller's
-    with torch.random.fork_rng(devices=cuda), large_kernels(sub.network):
+    with torch.random.fork_rng(devices=cuda), large_kernels(sub.network), compiling as training.network:
         torch.manual_seed(config.seed)
         training.resume()
         if log is not None:
@@ -111,7 +114,8 @@ class _Training:
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(inputs.device)
         self.y = cells.y.to(inputs.device)
-        self.network: Any = torch.compile(sub.network) if config.compile and inputs.device.type == "cuda" else sub
+        self.network: Any = sub
+        """The same, or compiled."""
         self.steps = Steps(self._update, inputs, config.batch_size, state=self._changing, graphs=config.graphs)
         self.history: list[dict[str, Any]] = []
         self.best: tuple[float, dict[str, Tensor]] | None = None
