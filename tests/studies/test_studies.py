@@ -380,9 +380,12 @@ def test_settings_of_the_papers_scale():
     job = Job(label="", kind="finetune", recipe="corrupted-cifar10", rho=0.98, seed=2)
     assert extract_config(job, PAPER) == ExtractConfig(seed=2)
     tuned = finetune_config(job, PAPER)
-    # our finetuning, by the optimizer that the supplement gives for this data set
-    assert (tuned.optimizer, tuned.lr, tuned.batch_size) == ("adam", 1e-3, 256)
-    assert (tuned.sampler, tuned.epochs) == ("balanced", 20)
+    # our finetuning: one epoch of jittered pictures
+    assert (tuned.optimizer, tuned.lr, tuned.batch_size) == ("sgd", 1e-2, 256)
+    assert (tuned.sampler, tuned.epochs, tuned.jitter) == ("balanced", 1, 1.0)
+    tuned = finetune_config(replace(job, recipe="multi-color-mnist", rho=None), PAPER)
+    # and by the optimizer that the supplement gives for this data set
+    assert (tuned.optimizer, tuned.lr, tuned.sampler, tuned.epochs) == ("adam", 1e-3, "balanced", 20)
     tuned = finetune_config(replace(job, preset="paper"), PAPER)
     assert (tuned.weights, tuned.epochs, tuned.seed) == ("paper", 50, 2)
     assert extract_config(replace(job, preset="paper", changes={"gamma": 3.0}), PAPER) == ExtractConfig.paper(
