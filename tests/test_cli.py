@@ -31,6 +31,10 @@ def make():
     return toy_model()
 
 
+def trained_by_itself():
+    return trained(make(), toy(seed=0))
+
+
 def splits(split):
     return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
 
@@ -120,7 +124,8 @@ def test_bad_data_ends_in_one_sentence(case, tmp_path, monkeypatch):
         lambda split: {"train": train, "val": val or (lambda: None)}.get(split, lambda: None)(),
     )
     out = tmp_path / "run"
-    result = run("extract", "--model", "test_cli:make", "--data", "test_cli:splits", "--out", str(out), *QUICK)
+    model = "test_cli:trained_by_itself"  # so that nothing else is told of
+    result = run("extract", "--model", model, "--data", "test_cli:splits", "--out", str(out), *QUICK)
     assert re.search(expected, sentence(result))
     assert not (out / "summary.json").exists()
     assert not list(tmp_path.rglob("*.part"))
@@ -159,6 +164,15 @@ def test_weights_that_do_not_fit_or_would_run_code(tmp_path):
     assert "could run code; save model.state_dict()" in sentence(
         run("extract", *own, "--weights", str(tmp_path / "pickled.pt"))
     )
+
+
+@pytest.mark.parametrize("model", ["make", "trained_by_itself"])
+def test_forgotten_weights_are_told_of(tmp_path, model):
+    own = ["--model", f"test_cli:{model}", "--data", "test_cli:splits"]
+    result = run("extract", *own, "--out", str(tmp_path / "run"), *QUICK)
+    assert result.exit_code == 0, result.output
+    said = "give that by --weights" in " ".join(result.stderr.split())
+    assert said == (model == "make")
 
 
 def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from bise.auditing import audit
@@ -22,13 +24,15 @@ from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
 from bise.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
+from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput
-from bise.extraction import extract
+from bise.errors import BadInput, BiseWarning
+from bise.extraction import check_classes, extract
 from bise.files import read_json, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
+from bise.placement import one_bottleneck, place
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
 from bise.runs import Run, begun_jobs, check_complete, read_summary, sole
@@ -36,6 +40,8 @@ from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
+FEW = 500
+"""Samples that show whether a model has learned anything."""
 SHEET_SIZE = "96"
 """Pixels a side that pictures of any size have on a contact sheet."""
 
@@ -76,6 +82,8 @@ def extract_job(
     with Run(out, whole, job="extract", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
             return run.finished
+        if source.get("weights") is None:
+            _warn_of_no_weights(model, train, cells, sites, bottleneck, workers)
         summary: dict[str, Any] = {}
         audited = partial(_audited, data=test, cells=cells, workers=workers, progress=progress)
         if test is not None:
@@ -110,6 +118,32 @@ def extract_job(
         run.finish(summary)
         add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
     return summary
+
+
+def _warn_of_no_weights(
+    model: nn.Module,
+    train: Any,
+    cells: Cells,
+    sites: Sequence[str] | None,
+    bottleneck: str | None,
+    workers: int | None,
+) -> None:
+    """Say so where a model that came without a file of weights knows nothing: it was likely forgotten."""
+    inputs = Inputs(train, device_of(model), workers=workers)
+    some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
+    one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
+    logits = infer(Subnetwork(model, ()), inputs, index=some).logits
+    check_classes(logits, cells)
+    y = cells.y[some]
+    right = float((logits.argmax(1) == y).double().mean())
+    most = float(torch.bincount(y).max() / len(y))
+    if right < most + (1 - most) / 4:  # untrained models of two or three classes may do better than one class
+        warnings.warn(
+            f"the model classifies {right:.0%} of {len(y)} training samples right, and always saying one class would"
+            f" make {most:.0%}; if its trained weights are in a file, stop and give that by --weights",
+            BiseWarning,
+            stacklevel=3,
+        )
 
 
 def _data_sha256(train: Any, val: Any, test: Any) -> dict[str, str | None]:
