@@ -468,6 +468,8 @@ def test_bad_data_gives_one_sentence(case):
         ({"mi": "all"}, "mi='all'"),
         ({"patience": 0}, "patience=0 must be a number greater than 0"),
         ({"patience": 1.5}, "patience=1.5 must be a whole number"),
+        ({"margin": -0.5}, "margin=-0.5 must be a number, 0 or more"),
+        ({"smoothing": 1.0}, "smoothing=1.0 is out of range; give a share from 0 to below 1"),
         ({"kappa": 1.0}, "kappa=1.0"),
         ({"tau_min": 2.0}, "tau_min=2.0"),
         ({"gamma": -1.0}, "gamma=-1.0 must be a number, 0 or more"),

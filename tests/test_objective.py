@@ -17,7 +17,14 @@ from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Cells, load
 from bise.data.sampling import sample_weights
 from bise.gates import slope
-from bise.objective import information, information_gradient, joint_table, weighted_cross_entropy
+from bise.objective import (
+    cross_entropies,
+    information,
+    information_gradient,
+    joint_table,
+    log_priors,
+    weighted_mean,
+)
 from bise.scores import Scores
 
 
@@ -155,9 +162,36 @@ def test_reweighted_and_balanced_cross_entropy_agree_in_expectation():
     weights = sample_weights(cells, "groups")
     assert float((losses * weights).mean()) == pytest.approx(float(torch.stack(by_cell).mean()), rel=1e-12)
     assert float(weights.mean()) == pytest.approx(1)
-    assert float(weighted_cross_entropy(logits, y, weights)) == pytest.approx(
+    assert float(weighted_mean(cross_entropies(logits, y), weights)) == pytest.approx(
         float((losses * weights).mean()), rel=1e-5
     )
+
+
+def test_log_priors_by_hand():
+    y = torch.tensor([0, 0, 1, 1, 1, 0])
+    b = torch.tensor([[0, 1], [0, -1], [0, 1], [1, 0], [-1, 1], [1, 1]])
+    first, second = log_priors(y, b, 3, (2, 2))  # counts and one: b = 0 has 3, 2, 1; b = 1 has 2, 2, 1
+    expected = torch.tensor([[3 / 6, 2 / 6, 1 / 6], [2 / 5, 2 / 5, 1 / 5], [1, 1, 1]]).log()
+    torch.testing.assert_close(first, expected)
+    expected = torch.tensor([[1 / 4, 2 / 4, 1 / 4], [3 / 7, 3 / 7, 1 / 7], [1, 1, 1]]).log()
+    torch.testing.assert_close(second, expected)
+
+
+def test_cross_entropies_with_margins_and_smoothed_targets():
+    generator = torch.Generator().manual_seed(0)
+    logits, y = torch.randn(4, 3, generator=generator), torch.tensor([0, 1, 2, 1])
+    b = torch.tensor([[0, 1], [1, 1], [-1, 0], [0, -1]])
+    priors = [torch.randn(3, 3, generator=generator), torch.randn(3, 3, generator=generator)]
+    for prior in priors:
+        prior[-1] = 0  # where b isn't known
+    found = cross_entropies(logits, y, b=b, priors=priors, smoothing=0.3)
+    for j in range(4):
+        raised = [
+            float(logits[j, c]) + sum(float(prior[b[j, k], c]) for k, prior in enumerate(priors)) / 2 for c in range(3)
+        ]
+        total = math.log(sum(math.exp(value) for value in raised))
+        target = [0.1 + 0.7 * (c == y[j]) for c in range(3)]
+        assert float(found[j]) == pytest.approx(sum(t * (total - r) for t, r in zip(target, raised, strict=True)))
 
 
 def test_paper_weights_of_ten_classes():

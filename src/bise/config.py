@@ -50,6 +50,11 @@ class ExtractConfig:
     """What counts as a stratum, for even draws and for weights="groups": "cells", "alignment" groups or "auto"."""
     weights: str = "none"
     """Weights of the cross-entropy: "groups", N / (G · n_g); "paper", its closed forms; "none"."""
+    margin: float = 0.0
+    """α: raise logits by α · ln p(y | b) in the cross-entropy, so that samples whose class is rare beside their b are
+    to be classified with a margin; a vanilla model has learned them by heart, and they'd say little without it."""
+    smoothing: float = 0.0
+    """Share of each target that the cross-entropy spreads over all classes."""
     mi: str = "auto"
     """Which samples of a batch the mutual information is taken over: "conflicting", the whole "batch", "none"; "auto"
     is the batch where cells are drawn evenly, so that b says nothing of y there, and else the conflicting ones."""
@@ -125,6 +130,9 @@ class ExtractConfig:
         _positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
         )
+        _at_least_zero(margin=self.margin)
+        if not 0 <= self.smoothing < 1:
+            raise BadInput(f"smoothing={self.smoothing} is out of range; give a share from 0 to below 1")
         _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
         _at_least_zero(head_weight_decay=self.head_weight_decay)
         _momentum(momentum=self.momentum, head_momentum=self.head_momentum)

@@ -26,7 +26,7 @@ from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
-from bise.objective import information, information_gradient, joint_table, weighted_cross_entropy
+from bise.objective import cross_entropies, information, information_gradient, joint_table, log_priors, weighted_mean
 from bise.refinement import Refinement
 from bise.resuming import resume, save
 from bise.scores import Scores, State
@@ -72,6 +72,8 @@ class Learner:
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(self.device)
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
+        self.priors: list[Tensor] = []
+        """What logits are raised by for each b, where margins are wanted."""
         self.over = measured_over(cells, config.mi, config.sampler, config.balance)
         included = cells.conflicting if self.over == "conflicting" else cells.b >= 0
         self.included = included.to(self.device)
@@ -114,14 +116,18 @@ class Learner:
         taus = c.temperatures()
         total = len(taus) * c.upsilon
         for count in {min(n, len(self.cells)) for n in (3, 4)}:  # a sequence-first layer can't fit both
-            z = infer(
+            seen = infer(
                 self.sub,
                 self.inputs,
                 index=torch.arange(count),
                 features=self.sub.bottleneck,
                 precision=self.precision,
-            ).z
+            )
+        z = seen.z
         assert z is not None
+        if c.margin:
+            found = log_priors(self.cells.y, self.cells.b, seen.logits.shape[1], self.cells.bias_classes)
+            self.priors = [c.margin * prior.to(self.device) for prior in found]
         self.heads = BiasHeads(
             z.shape[1],
             self.cells.bias_classes,
@@ -244,7 +250,7 @@ class Learner:
         values = self.scores.hold()
         with autocast(self.precision, self.device):
             logits = class_logits(call(self.sub, x))
-        ce = weighted_cross_entropy(logits, self.y[index], None if self.weights is None else self.weights[index])
+        ce = weighted_mean(self.cross_entropies(logits, index), None if self.weights is None else self.weights[index])
         z, b = self.caught[0], self.b[index]
         if not (ce.requires_grad or z.requires_grad):
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
@@ -276,6 +282,11 @@ class Learner:
         true = self.heads.one_hots(b)
         self.heads.step(features, true, probabilities)
         return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true), gradient.norm()])
+
+    def cross_entropies(self, logits: Tensor, index: Tensor) -> Tensor:
+        """ℓ of the samples `index`."""
+        priors, smoothing = self.priors, self.config.smoothing
+        return cross_entropies(logits, self.y[index], b=self.b[index], priors=priors, smoothing=smoothing)
 
     def learned_state(self) -> tuple[Tensor, ...]:
         """What a step changes beside BatchNorm."""

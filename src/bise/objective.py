@@ -7,6 +7,7 @@ that is read off them, so that several processes can sum tables first and learn 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -48,11 +49,35 @@ def paper_weights(y: Tensor, b: Tensor, aligned: Tensor, classes: int, bias_clas
     return torch.where(aligned[:, 0], 1 / (classes * rho), (classes - 1) / (classes * (1 - rho)))
 
 
-def weighted_cross_entropy(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-    """L_r = 1/N Σ_j r_j ℓ(ŷ_j, y_j) (equation 4); plain cross-entropy without weights."""
-    if weights is None:
-        return F.cross_entropy(logits.float(), y)
-    return (F.cross_entropy(logits.float(), y, reduction="none") * weights).mean()
+def log_priors(y: Tensor, b: Tensor, classes: int, bias_classes: tuple[int, ...]) -> list[Tensor]:
+    """ln p(y | b_k) [|B_k| + 1, |Y|] of each bias, by counts with one added to each; the last row, 0, is for b = −1."""
+    out = []
+    for k, size in enumerate(bias_classes):
+        known = b[:, k] >= 0
+        counts = torch.bincount(b[known, k] * classes + y[known], minlength=size * classes).view(size, classes) + 1
+        out.append(torch.cat([(counts / counts.sum(1, keepdim=True)).log(), torch.zeros(1, classes)]))
+    return out
+
+
+def cross_entropies(
+    logits: Tensor, y: Tensor, *, b: Tensor | None = None, priors: Sequence[Tensor] = (), smoothing: float = 0.0
+) -> Tensor:
+    """ℓ(ŷ_j, y_j) of each sample [N].
+
+    With `priors`, [|B_k| + 1, |Y|] for each bias, the logits are raised by their mean over the biases first: a class
+    that goes with b has to be beaten by that much more, so that even a sample that is classified well still says
+    something. `smoothing` is the share of the target that is spread over all classes.
+    """
+    logits = logits.float()
+    if priors:
+        assert b is not None
+        logits = logits + torch.stack([prior[b[:, k]] for k, prior in enumerate(priors)]).mean(0)
+    return F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing)
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """1/N Σ_j r_j ℓ_j (equation 4); the plain mean without weights."""
+    return (values if weights is None else values * weights).mean()
 
 
 def joint_table(probabilities: Tensor, b: Tensor, include: Tensor) -> tuple[Tensor, Tensor]:

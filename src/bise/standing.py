@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bise.bias_head import with_one
 from bise.engine.inputs import Inputs
@@ -112,7 +111,7 @@ class Standing:
 
     def _towards(self, logits: Tensor, values: Tensor) -> list[Tensor]:
         """The gradients of each sample's cross-entropy towards `values`."""
-        ce = F.cross_entropy(logits.float(), self.learner.y[: len(logits)], reduction="none")
+        ce = self.learner.cross_entropies(logits, torch.arange(len(logits), device=logits.device))
         return [torch.autograd.grad(loss, values, retain_graph=True)[0] for loss in ce]
 
     def _make(self) -> None:
@@ -140,7 +139,7 @@ class Standing:
         for x, index in inputs.batches(torch.arange(len(inputs)), size):
             gates = self._hold(len(x))
             logits, z = self._forward(x)
-            ce = F.cross_entropy(logits.float(), self.learner.y[index.to(logits.device)], reduction="none")
+            ce = self.learner.cross_entropies(logits, index.to(logits.device))
             (towards,) = torch.autograd.grad(ce.sum(), gates)
             self.store.write(done, torch.cat([with_one(z), ce.detach().unsqueeze(1), towards.float()], 1))
             done += len(index)

@@ -79,7 +79,7 @@ def assert_alike(found, expected):
     for part, other in ((found, expected), (found.last, expected.last)):
         for name in other.masks:
             assert torch.equal(part.masks[name], other.masks[name])
-            torch.testing.assert_close(part.scores[name], other.scores[name], rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(part.scores[name], other.scores[name], rtol=3e-3, atol=1e-5)
     for row, other in zip(found.record["history"], expected.record["history"], strict=True):
         assert (row["epoch"], row["tau"], row["flips"], row["open"]) == tuple(
             other[key] for key in ("epoch", "tau", "flips", "open")
@@ -91,7 +91,14 @@ def assert_alike(found, expected):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", [toy_model, Pictures])
 @pytest.mark.parametrize(
-    "changes", [{}, {"mi": "none"}, {"weights": "none", "mi": "batch", "head_lr": 0.01}, {"collapse": "prevent"}]
+    "changes",
+    [
+        {},
+        {"mi": "none"},
+        {"weights": "none", "mi": "batch", "head_lr": 0.01},
+        {"collapse": "prevent"},
+        {"margin": 0.25, "smoothing": 0.1},
+    ],
 )
 def test_it_learns_what_running_the_network_learns(data, watched, monkeypatch, device, kind, changes):
     model, config = made(kind, data, device), replace(CONFIG, **changes)

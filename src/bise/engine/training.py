@@ -34,7 +34,7 @@ from bise.engine.validation import Validation
 from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
-from bise.objective import weighted_cross_entropy
+from bise.objective import cross_entropies, weighted_mean
 from bise.twin import named_tensors
 
 
@@ -156,7 +156,7 @@ class _Training:
         with autocast(self.precision, self.inputs.device):
             logits = class_logits(call(self.network, x))
         weights = None if self.weights is None else self.weights[index]
-        loss = weighted_cross_entropy(logits, self.y[index], weights)
+        loss = weighted_mean(cross_entropies(logits, self.y[index]), weights)
         # not backward(): what accumulates gradients remembers a stream, and a recording has its own
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):

@@ -22,6 +22,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "`balanced`, 60 steps": {"changes": {"steps": 60}},
     "`balanced`, MI over conflicting samples": {"changes": {"mi": "conflicting"}},
     "`balanced`, γ = 3": {"changes": {"gamma": 3.0}},
+    "`balanced`, margin 0.25": {"changes": {"margin": 0.25}},
+    "`balanced`, targets smoothed by 0.1": {"changes": {"smoothing": 0.1}},
     "`balanced`, annealed by progress": {"changes": {"patience": 2}},
     "`balanced`, selected on held-out training samples": {"held_out": 0.1},
     "`balanced`, statistics updated": {"changes": {"bn": "statistics"}},
