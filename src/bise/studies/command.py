@@ -41,7 +41,10 @@ def reproduce(
         str | None, typer.Option(help="Where ResNet-18 or BERT starts: imagenet, scratch, or a file.")
     ] = None,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="On a GPU, let torch.compile fuse what it can while weights are trained.")
+        bool,
+        typer.Option(
+            "--compile", help="On a GPU, let torch.compile fuse what it can while vanilla models are trained."
+        ),
     ] = False,
     data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
     page: Annotated[bool, typer.Option("--page", help="Write docs/results.md and its figures from results.")] = False,

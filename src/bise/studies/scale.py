@@ -36,8 +36,8 @@ class Scale:
         return short
 
     def compiled(self) -> Scale:
-        """The same with torch.compile while weights are trained."""
-        return replace(self, train={**self.train, "compile": True}, finetune={**self.finetune, "compile": True})
+        """The same with torch.compile while vanilla models are trained: finetuning ends before it pays."""
+        return replace(self, train={**self.train, "compile": True})
 
     def some(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """All values, or the first and the last for a trial."""
