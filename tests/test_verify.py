@@ -17,7 +17,7 @@ from bise.cli import app
 from conftest import toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
-NAMES = ["files", "configuration", "log", "hashes", "units", "masks", "unchanged", "weights", "shrunk"]
+NAMES = ["files", "configuration", "log", "hashes", "units", "masks", "unchanged", "weights", "data", "shrunk"]
 
 
 def make():
@@ -170,11 +170,35 @@ def test_other_weights_break_their_line(copied, whole):
     assert states(copied, *right) == (dict.fromkeys(NAMES, "holds"), 0)
 
 
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_other_data_break_their_line(copied, monkeypatch, split):
+    own = splits
+
+    def other(name):
+        """One label of the split is another."""
+        data = own(name)
+        if name == split:
+            data.b[7] = (data.b[7] + 1) % 3
+        return data
+
+    monkeypatch.setattr(sys.modules[__name__], "splits", other)
+    assert states(copied) == (dict.fromkeys(NAMES, "holds") | {"data": "broken"}, 1)
+    assert f"labels of {split} are not" in " ".join(run("verify", copied).stdout.replace("│", " ").split())
+
+
+def test_a_run_from_before_hashes_of_data(copied):
+    for name in ("config.json", "finetune.json"):
+        content = json.loads((copied / name).read_text())
+        content.pop("sha256")
+        (copied / name).write_text(json.dumps(content))
+    assert states(copied) == (dict.fromkeys(NAMES, "holds") | {"data": "unchecked"}, 0)
+
+
 def test_without_the_model_the_rest_is_said_to_be_unchecked(copied):
     edit(copied / "config.json", "source", "model", value="no_such_module:make")
     found, code = states(copied)
     assert code == 0
-    assert {name for name, state in found.items() if state == "unchecked"} == {"weights", "shrunk"}
+    assert {name for name, state in found.items() if state == "unchecked"} == {"weights", "data", "shrunk"}
     assert "○ unchecked" in run("verify", copied).stdout
 
 
@@ -223,7 +247,7 @@ def train_run(folder):
 @pytest.mark.long
 def test_a_run_of_train(tmp_path):
     folder = train_run(tmp_path / "train")
-    names = ["files", "configuration", "log", "weights"]
+    names = ["files", "configuration", "log", "weights", "data"]
     assert states(folder) == (dict.fromkeys(names, "holds"), 0)
     tensors = load_file(folder / "model.safetensors")
     next(iter(tensors.values())).add_(1)

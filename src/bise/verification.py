@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from bise.data.arguments import SPLITS
+from bise.data.identity import data_sha256
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
 from bise.files import SCHEMA
@@ -64,13 +66,15 @@ def verify(folder: str | Path, source: Source) -> Verification:
         _checked("log", _log, run),
     ]
     if "job" in run.config and run.config["job"] == "train":
-        return Verification(promises=(*found, _checked("weights", _weights, run, model, why)))
+        found += [_checked("weights", _weights, run, model, why), _checked("data", _data, run, splits, why)]
+        return Verification(promises=tuple(found))
     found += [
         _checked("hashes", _hashes, run),
         _checked("units", _units, run),
         _checked("masks", _masks, run),
         _checked("unchanged", _unchanged, run),
         _checked("weights", _weights, run, model, why),
+        _checked("data", _data, run, splits, why),
     ]
     needed = ("files", "hashes", "units", "masks", "weights")
     sound = all(promise.state != "broken" for promise in found if promise.name in needed)
@@ -241,6 +245,27 @@ def _weights(run: RunFiles, model: nn.Module | None, why: str) -> str:
     return f"SHA-256 {found[:12]}… of the model's weights, as then"
 
 
+def _data(run: RunFiles, splits: Callable[[str], Any] | None, why: str) -> str:
+    """The data that can be had today are those of then, as far as a hash of them goes."""
+    noted = [content["sha256"] for content in (run.config, run.finetune) if "sha256" in (content or {})]
+    if not noted:
+        raise Missing("the run was written before hashes of data were")
+    if splits is None:
+        raise Missing(f"the model can't be had: {why}")
+    found = {name: data_sha256(_split(splits, name)) for name in SPLITS if any(name in one for one in noted)}
+    for name, value in found.items():
+        if any(one.get(name, value) != value for one in noted):
+            raise _Broken(f"the samples or labels of {name} are not those that the run had")
+    return f"{', '.join(name for name, value in found.items() if value)}: the samples and labels of then"
+
+
+def _split(splits: Callable[[str], Any], name: str) -> Any:
+    try:
+        return splits(name)
+    except Exception as error:  # a user's function may raise anything
+        raise Missing(f"the data can't be had: {' '.join(str(error).split())}") from error
+
+
 def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any] | None, why: str) -> str:
     """Shrunk again, each subnetwork computes what the masked one does."""
     noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "finetuned")}
@@ -249,10 +274,11 @@ def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any]
             raise _Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")
     if model is None or splits is None:
         raise Missing(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")
+    data = _split(splits, "test")
+    inputs = Inputs(_split(splits, "train") if data is None else data, torch.device("cpu"))
     try:
-        data = splits("test")
-        example = Inputs(splits("train") if data is None else data, torch.device("cpu")).example(8)
-    except Exception as error:  # a user's function may raise anything
+        example = inputs.example(8)
+    except Exception as error:  # a user's data set may raise anything
         raise Missing(f"the data can't be had: {' '.join(str(error).split())}") from error
     worst = 0.0
     for name in (name for name in noted if name in run.saved):
