@@ -457,6 +457,8 @@ def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
         (["gamma", "--only", "train"], "--only 'train' is unknown"),
         (["gamma", "--seeds", "a"], "--seeds 'a' holds something that is no number"),
         (["gamma", "--preset", "ours"], "--preset 'ours' is unknown"),
+        (["gamma", "--minutes", "nan"], "--minutes nan must be a number, 0 or more"),
+        (["gamma", "--minutes", "-1"], "--minutes -1 must be a number, 0 or more"),
     ],
 )
 def test_bad_words_are_named(words, message, tmp_path):

@@ -43,6 +43,8 @@ class Limits:
         odd = next((preset for preset in self.presets or () if preset not in PRESETS), None)
         if odd is not None:
             raise BadInput(f"--preset {odd!r} is unknown; use {' or '.join(PRESETS)}")
+        if self.minutes is not None and not self.minutes >= 0:
+            raise BadInput(f"--minutes {self.minutes:g} must be a number, 0 or more")
 
     def allow(self, job: Job) -> bool:
         return (
