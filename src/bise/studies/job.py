@@ -15,8 +15,10 @@ from bise.studies.scale import Scale
 
 KINDS = ("vanilla", "extract", "finetune", "curve", "prune", "probe", "count")
 PRESETS = ("balanced", "paper")
-HOW = ("precision", "graphs", "compile", "memory")
-"""Settings that change how fast something is computed, and what is computed only by rounding."""
+HOW = ("graphs", "compile", "memory")
+"""Settings that change how fast something is computed, and what is computed only by rounding, …"""
+ROUNDING = ("precision", "auto")
+"""… as does this one, unless a study sets it: then rounding is what it is about."""
 PARTS: dict[str, type] = {"train": TrainConfig, "extract": ExtractConfig, "finetune": TrainConfig}
 
 
@@ -141,6 +143,7 @@ def key_of(config: Mapping[str, Any]) -> str:
     for name, kind in PARTS.items():
         if name in whole:
             defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-            whole[name] = {key: v for key, v in {**defaults, **whole[name]}.items() if key not in HOW}
+            values = {**defaults, **whole[name]}.items()
+            whole[name] = {key: v for key, v in values if key not in HOW and (key, v) != ROUNDING}
     text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
