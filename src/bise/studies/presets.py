@@ -17,7 +17,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "`paper`, weights by group": {"preset": "paper", "changes": {"weights": "groups"}},
     "`paper`, MI over the batch": {"preset": "paper", "changes": {"mi": "batch"}},
     "`paper`, statistics updated": {"preset": "paper", "changes": {"bn": "statistics"}},
-    "`paper`, in fp32": {"preset": "paper", "changes": {"precision": "fp32"}},
     "`paper`, annealed by progress": {"preset": "paper", "changes": {"patience": 2}},
     "`balanced`": {},
     "`balanced`, 60 steps": {"changes": {"steps": 60}},
