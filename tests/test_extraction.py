@@ -437,6 +437,14 @@ def out_of_range():
     return Labelled(data.dataset, y=data.y + 1, b=data.b)
 
 
+def test_margins_where_the_model_has_more_classes_than_the_data(data):
+    torch.manual_seed(0)
+    wide = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 5))
+    found = bise.extract(trained(wide, data["train"]), data["train"], config=ExtractConfig(**QUICK, margin=0.5))
+    plain = bise.extract(wide, data["train"], config=ExtractConfig(**QUICK))
+    assert found.record["history"][0]["cross_entropy"] != plain.record["history"][0]["cross_entropy"]
+
+
 BAD = {
     "no conflicting sample": (lambda: toy(rho=1.0), None, "no conflicting sample \\(ρ = 1"),
     "one class": (one_class, None, "one class only"),

@@ -285,8 +285,8 @@ class Learner:
 
     def cross_entropies(self, logits: Tensor, index: Tensor) -> Tensor:
         """ℓ of the samples `index`."""
-        priors, smoothing = self.priors, self.config.smoothing
-        return cross_entropies(logits, self.y[index], b=self.b[index], priors=priors, smoothing=smoothing)
+        b = self.b[index] if self.priors else None
+        return cross_entropies(logits, self.y[index], b=b, priors=self.priors, smoothing=self.config.smoothing)
 
     def learned_state(self) -> tuple[Tensor, ...]:
         """What a step changes beside BatchNorm."""
