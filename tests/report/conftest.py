@@ -41,7 +41,7 @@ def quick(model, splits, out, *, changes=None, **more):
         changes={"steps": 4, "upsilon": 1, "batch_size": 48, "head_epochs": 2, "seed": 0, **(changes or {})},
         bottleneck=None,
         sites=None,
-        source={"model": "mine:net", "weights": None, "data": "mine:splits"},
+        source={"model": "mine:net", "weights": "net.safetensors", "data": "mine:splits"},
         progress=nothing,
         **more,
     )
