@@ -186,6 +186,12 @@ def test_other_data_break_their_line(copied, monkeypatch, split):
     assert f"labels of {split} are not" in " ".join(run("verify", copied).stdout.replace("│", " ").split())
 
 
+def test_where_there_are_no_data_any_more(copied, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "splits", lambda name: None)
+    expected = dict.fromkeys(NAMES, "holds") | {"data": "broken", "shrunk": "unchecked"}
+    assert states(copied) == (expected, 1)
+
+
 def test_a_run_from_before_hashes_of_data(copied):
     for name in ("config.json", "finetune.json"):
         content = json.loads((copied / name).read_text())

@@ -130,11 +130,10 @@ class ExtractConfig:
         _positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
         )
-        _at_least_zero(margin=self.margin)
         if not 0 <= self.smoothing < 1:
             raise BadInput(f"smoothing={self.smoothing} is out of range; give a share from 0 to below 1")
         _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
-        _at_least_zero(head_weight_decay=self.head_weight_decay)
+        _at_least_zero(head_weight_decay=self.head_weight_decay, margin=self.margin)
         _momentum(momentum=self.momentum, head_momentum=self.head_momentum)
         if not 0 < self.kappa < 1:
             raise BadInput(f"kappa={self.kappa} can't anneal the temperature; give a value between 0 and 1")

@@ -275,9 +275,9 @@ def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any]
     if model is None or splits is None:
         raise Missing(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")
     data = _split(splits, "test")
-    inputs = Inputs(_split(splits, "train") if data is None else data, torch.device("cpu"))
+    data = _split(splits, "train") if data is None else data
     try:
-        example = inputs.example(8)
+        example = Inputs(data, torch.device("cpu")).example(8)
     except Exception as error:  # a user's data set may raise anything
         raise Missing(f"the data can't be had: {' '.join(str(error).split())}") from error
     worst = 0.0

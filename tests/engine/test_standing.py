@@ -79,7 +79,7 @@ def assert_alike(found, expected):
     for part, other in ((found, expected), (found.last, expected.last)):
         for name in other.masks:
             assert torch.equal(part.masks[name], other.masks[name])
-            torch.testing.assert_close(part.scores[name], other.scores[name], rtol=3e-3, atol=1e-5)
+            torch.testing.assert_close(part.scores[name], other.scores[name], rtol=1e-3, atol=1e-5)
     for row, other in zip(found.record["history"], expected.record["history"], strict=True):
         assert (row["epoch"], row["tau"], row["flips"], row["open"]) == tuple(
             other[key] for key in ("epoch", "tau", "flips", "open")
@@ -97,7 +97,8 @@ def assert_alike(found, expected):
         {"mi": "none"},
         {"weights": "none", "mi": "batch", "head_lr": 0.01},
         {"collapse": "prevent"},
-        {"margin": 0.25, "smoothing": 0.1},
+        {"margin": 0.25},
+        {"smoothing": 0.1},
     ],
 )
 def test_it_learns_what_running_the_network_learns(data, watched, monkeypatch, device, kind, changes):
@@ -107,7 +108,7 @@ def test_it_learns_what_running_the_network_learns(data, watched, monkeypatch, d
     expected = plain(monkeypatch, model, data["train"], **how)
     assert not watched
     assert_alike(bise.extract(model, data["train"], **how), expected)
-    assert sum(watched) > 5
+    assert sum(watched) > (10 if device == "cpu" else 5)  # which gates flip late is a matter of rounding
 
 
 def test_an_epoch_in_which_a_gate_flips_is_done_again(data, watched, monkeypatch):
