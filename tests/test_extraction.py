@@ -445,6 +445,40 @@ def test_margins_where_the_model_has_more_classes_than_the_data(data):
     assert found.record["history"][0]["cross_entropy"] != plain.record["history"][0]["cross_entropy"]
 
 
+@pytest.mark.parametrize(("share", "margin", "smoothing"), [(1.0, 0.4, 0.2), (0.9, 0.0, 0.0)])
+def test_margins_and_smoothing_are_for_models_that_know_their_training_set_by_heart(share, margin, smoothing):
+    """One unit an input, and inputs that give y away, but for some: then the model's even accuracy is known."""
+    y, b = torch.arange(1000) % 2, torch.arange(1000) // 2 % 2
+    b[:900] = y[:900]  # conflicting samples are few, and count as much as the others
+    x = torch.nn.functional.one_hot(y, 2).float() * 9
+    for cell in range(4):  # so many of each cell have the other class's input
+        index = torch.nonzero(2 * y + b == cell)[:, 0]
+        wrong = index[: round((1 - share) * len(index))]
+        x[wrong] = x[wrong].flip(1)
+    train = Labelled(TensorDataset(x), y=y, b=b)
+    wide = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    with torch.no_grad():
+        for layer in (wide[0], wide[2]):
+            layer.weight.copy_(torch.eye(2)), layer.bias.zero_()
+    found = bise.extract(wide, train, config=ExtractConfig(**QUICK))
+    targets = found.record["targets"]
+    assert targets.pop("right") == pytest.approx(share, abs=0.03)  # 1,000 draws: three standard errors
+    assert targets == {"margin": margin, "smoothing": smoothing}
+    told = bise.extract(wide, train, config=ExtractConfig(**QUICK, margin=margin, smoothing=smoothing))
+    assert told.record["targets"] == targets  # and nothing was measured
+    assert all(torch.equal(found.scores[name], told.scores[name]) for name in found.scores)
+    one = bise.extract(wide, train, config=ExtractConfig(**QUICK, margin=0.1))
+    assert one.record["targets"]["margin"] == 0.1
+    assert one.record["targets"]["smoothing"] == smoothing
+    uneven = bise.extract(wide, train, config=ExtractConfig(**QUICK, sampler="natural"))
+    assert uneven.record["targets"] == {"margin": 0.0, "smoothing": 0.0}
+
+
+def test_the_preset_paper_has_neither_margin_nor_smoothing(model, data):
+    config = ExtractConfig.paper(upsilon=1, head_epochs=1, tau_min=0.5, batch_size=500)
+    assert bise.extract(model, data["train"], config=config).record["targets"] == {"margin": 0.0, "smoothing": 0.0}
+
+
 BAD = {
     "no conflicting sample": (lambda: toy(rho=1.0), None, "no conflicting sample \\(ρ = 1"),
     "one class": (one_class, None, "one class only"),

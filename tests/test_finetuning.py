@@ -60,9 +60,34 @@ def test_reweighted_finetuning(parts, change):
     assert bise.audit(tuned, test).conflicting.accuracy > bise.audit(model, test).conflicting.accuracy
 
 
+def test_a_margin_is_logit_adjustment():
+    """One step over all samples, against torch's own with the logits raised by hand."""
+    y = torch.tensor([0, 0, 0, 1, 1, 0])
+    b = torch.tensor([0, 0, 0, 1, 0, 1])
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    model = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.arange(6.0).view(2, 3) / 6), model.bias.zero_()
+    config = TrainConfig(epochs=1, batch_size=6, lr=0.5, momentum=0, weight_decay=0, margin=0.5)
+    tuned = bise.finetune(model, Labelled(TensorDataset(x), y=y, b=b), config=config)
+    # b = 0 has y = 0 three times, and 1 once; b = 1 has each once; one is added to each count
+    shares = torch.tensor([[4 / 6, 2 / 6], [1 / 2, 1 / 2]])
+    logits = model(x) + 0.5 * shares.log()[b]
+    torch.nn.functional.cross_entropy(logits, y).backward()
+    torch.testing.assert_close(tuned.network.weight, model.weight - 0.5 * model.weight.grad)
+
+
+def test_a_margin_needs_bias_labels(parts):
+    _, sub, train, _, _ = parts
+    blind = TensorDataset(train.tensors[0], train.y)
+    with pytest.raises(BadInput, match="no bias labels b"):
+        bise.finetune(sub, blind, config=TrainConfig(epochs=1, margin=1.0))
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        ({"margin": -1.0}, "margin=-1.0 must be a number, 0 or more"),
         ({"optimizer": "lion"}, "optimizer='lion'"),
         ({"epochs": 0}, "epochs=0"),
         ({"sampler": "balanced", "weights": "paper"}, "twice"),

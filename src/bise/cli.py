@@ -220,6 +220,13 @@ def extract(
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
     mi: Annotated[str | None, typer.Option(help="auto, conflicting, batch or none.")] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="α: raise logits by α · ln p(y | b); default 0.4 for models that know train by heart."),
+    ] = None,
+    smoothing: Annotated[
+        float | None, typer.Option(help="Share of a target spread over all classes; default 0.2 for such models.")
+    ] = None,
     bn: Annotated[str | None, typer.Option(help="BatchNorm: frozen, statistics or all.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps an epoch.")] = None,
@@ -250,6 +257,8 @@ def extract(
         named: dict[str, Any] = {
             "gamma": gamma,
             "mi": mi,
+            "margin": margin,
+            "smoothing": smoothing,
             "bn": bn,
             "batch_size": batch_size,
             "steps": steps,
@@ -290,6 +299,10 @@ def finetune(
     epochs: Annotated[int | None, typer.Option(help="Epochs; 20 where the preset is balanced.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 where the preset is balanced.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch; 100 where the preset is balanced.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="balanced, cells evenly; or natural passes.")] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="α: raise logits by α · ln p(y | b); 1 suits natural passes.")
+    ] = None,
     jitter: Annotated[
         float | None, typer.Option(help="Turn, stretch and shift pictures at random; 1 is by up to 15 degrees.")
     ] = None,
@@ -309,7 +322,8 @@ def finetune(
         from bise.training_job import finetune_settings
 
         changes = finetune_settings(preset, described_by(run))
-        named = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "jitter": jitter, "seed": seed}
+        named: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+        named |= {"sampler": sampler, "margin": margin, "jitter": jitter}
         changes |= {key: value for key, value in named.items() if value is not None}
         model, splits = source_of(run)
         with Bars() as bars:
@@ -380,6 +394,13 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     selection = summary["selection"]
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
+    targets = summary.get("targets") or {}
+    if "right" in targets and (targets["margin"] or targets["smoothing"]):
+        console.print(
+            f"the model has {targets['right']:.1%} of evenly drawn training samples right, so they had to be classified"
+            f" with a margin ({targets['margin']:g}) and smoothed targets ({targets['smoothing']:g})",
+            soft_wrap=True,
+        )
     _where(console, folder, summary["seconds"])
 
 

@@ -43,8 +43,9 @@ def finetune(
     """
     config = config or TrainConfig.finetuning()
     started = time.perf_counter()
-    cells = labels(train, progress=progress, need_bias=config.sampler == "balanced" or config.weights != "none")
-    if config.sampler == "balanced" or config.weights != "none":
+    needed = config.sampler == "balanced" or config.weights != "none" or config.margin > 0
+    cells = labels(train, progress=progress, need_bias=needed)
+    if needed:
         cells.check_trainable()
     inputs = Inputs(train, device_of(model), workers=workers)
     if isinstance(model, Subnetwork):

@@ -111,6 +111,7 @@ def extract_job(
             "selection": sub.record["selection"],
             "stopped": sub.record["stopped"],
             "notes": sub.record["notes"],
+            "targets": sub.record["targets"],
             "rho": list(cells.rho),
             "data": facts_of(cells, train),
             "seconds": sub.record["seconds"],

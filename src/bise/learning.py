@@ -33,6 +33,11 @@ from bise.scores import Scores, State
 from bise.settling import coast, quiet_epochs, settled
 from bise.twin import named_tensors
 
+LOOKED_AT, BY_HEART = 1000, 0.95
+"""A model that classifies so large a share of so many evenly drawn training samples knows them by heart; …"""
+MARGIN, SMOOTHING = 0.4, 0.2
+"""… then these were best on the validation sets of BiasedMNIST, over three seeds each of three ρ."""
+
 
 class Learner:
     """The state of one run: scores, heads, temperature, and the best mask so far."""
@@ -74,6 +79,8 @@ class Learner:
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
         self.priors: list[Tensor] = []
         """What logits are raised by for each b, where margins are wanted."""
+        self.targets: dict[str, float] = {}
+        """Margin and smoothing, and the share of evenly drawn training samples by which they were chosen."""
         self.over = measured_over(cells, config.mi, config.sampler, config.balance)
         included = cells.conflicting if self.over == "conflicting" else cells.b >= 0
         self.included = included.to(self.device)
@@ -125,9 +132,7 @@ class Learner:
             )
         z = seen.z
         assert z is not None
-        if c.margin:
-            found = log_priors(self.cells.y, self.cells.b, seen.logits.shape[1], self.cells.bias_classes)
-            self.priors = [c.margin * prior.to(self.device) for prior in found]
+        self._set_targets(seen.logits.shape[1])
         self.heads = BiasHeads(
             z.shape[1],
             self.cells.bias_classes,
@@ -176,6 +181,27 @@ class Learner:
                         self.progress("extracting", total, total)
                     return self._result(epoch)
         return self._result(epoch)
+
+    def _set_targets(self, classes: int) -> None:
+        """Margins and smoothing, as configured or as they suit a model that knows its training set by heart.
+
+        Smoothed targets reward closing units as such, so groups have to count alike; else only the largest would.
+        """
+        margin, smoothing = self.config.margin, self.config.smoothing
+        if self.config.sampler == "natural" and self.config.weights == "none":
+            margin, smoothing = margin or 0.0, smoothing or 0.0
+        if margin is None or smoothing is None:
+            generator = torch.Generator().manual_seed(self.config.seed)
+            index = Sampler(len(self.cells), self.strata).draw(1, LOOKED_AT, generator)
+            logits = infer(self.sub, self.inputs, index=index, precision=self.precision).logits
+            right = float((logits.argmax(1).cpu() == self.cells.y[index]).float().mean())
+            margin = margin if margin is not None else MARGIN * (right >= BY_HEART)
+            smoothing = smoothing if smoothing is not None else SMOOTHING * (right >= BY_HEART)
+            self.targets["right"] = right
+        self.targets |= {"margin": margin, "smoothing": smoothing}
+        if margin:
+            found = log_priors(self.cells.y, self.cells.b, classes, self.cells.bias_classes)
+            self.priors = [margin * prior.to(self.device) for prior in found]
 
     def _left(self, rows: list[dict[str, Any]]) -> int:
         """How many more epochs a temperature gets after those in `rows`, if no gate flips in them."""
@@ -286,7 +312,7 @@ class Learner:
     def cross_entropies(self, logits: Tensor, index: Tensor) -> Tensor:
         """ℓ of the samples `index`."""
         b = self.b[index] if self.priors else None
-        return cross_entropies(logits, self.y[index], b=b, priors=self.priors, smoothing=self.config.smoothing)
+        return cross_entropies(logits, self.y[index], b=b, priors=self.priors, smoothing=self.targets["smoothing"])
 
     def learned_state(self) -> tuple[Tensor, ...]:
         """What a step changes beside BatchNorm."""
@@ -384,6 +410,7 @@ class Learner:
             "history": self.history,
             "phases": self.seconds,
             "information_over": self.over,
+            "targets": self.targets,
         }
         return self.sub
 

@@ -18,7 +18,7 @@ from bise.engine.training import fit
 from bise.finetuning import owning
 from bise.models.small import SimpleConvNet
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:TensorFloat32")  # torch.compile's own
 
 
 def network():

@@ -34,7 +34,7 @@ from bise.engine.validation import Validation
 from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
-from bise.objective import cross_entropies, weighted_mean
+from bise.objective import cross_entropies, log_priors, weighted_mean
 from bise.twin import named_tensors
 
 
@@ -114,6 +114,13 @@ class _Training:
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(inputs.device)
         self.y = cells.y.to(inputs.device)
+        self.priors: list[Tensor] = []
+        if config.margin:
+            with torch.no_grad():
+                classes = class_logits(call(sub.eval(), inputs.example())).shape[1]
+            self.b = cells.b.to(inputs.device)
+            found = log_priors(cells.y, cells.b, classes, cells.bias_classes)
+            self.priors = [config.margin * prior.to(inputs.device) for prior in found]
         self.network: Any = sub
         """The same, or compiled."""
         self.steps = Steps(self._update, inputs, config.batch_size, state=self._changing, graphs=config.graphs)
@@ -156,7 +163,8 @@ class _Training:
         with autocast(self.precision, self.inputs.device):
             logits = class_logits(call(self.network, x))
         weights = None if self.weights is None else self.weights[index]
-        loss = weighted_mean(cross_entropies(logits, self.y[index]), weights)
+        b = self.b[index] if self.priors else None
+        loss = weighted_mean(cross_entropies(logits, self.y[index], b=b, priors=self.priors), weights)
         # not backward(): what accumulates gradients remembers a stream, and a recording has its own
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         for parameter, gradient in zip(self.parameters, gradients, strict=True):

@@ -19,6 +19,8 @@ HOW = ("graphs", "compile", "memory")
 """Settings that change how fast something is computed, and what is computed only by rounding, …"""
 ROUNDING = ("precision", "auto")
 """… as does this one, unless a study sets it: then rounding is what it is about."""
+BEFORE = {"margin": 0.0, "smoothing": 0.0}
+"""What configurations did that were written before they said so."""
 PARTS: dict[str, type] = {"train": TrainConfig, "extract": ExtractConfig, "finetune": TrainConfig}
 
 
@@ -137,13 +139,14 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
 def key_of(config: Mapping[str, Any]) -> str:
     """The hash of a configuration.
 
-    Fields that a configuration class got since are filled in with their defaults, which leave things as they were.
+    Fields that a configuration class got since are filled in with what leaves things as they were.
     """
     whole = dict(config)
     for name, kind in PARTS.items():
         if name in whole:
             defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-            values = {**defaults, **whole[name]}.items()
+            before = {key: v for key, v in BEFORE.items() if key in defaults}
+            values = {**defaults, **before, **whole[name]}.items()
             whole[name] = {key: v for key, v in values if key not in HOW and (key, v) != ROUNDING}
     text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

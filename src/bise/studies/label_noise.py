@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bise.studies.drawing import band, grouped, panels, write_svg
 from bise.studies.job import Job
@@ -13,10 +14,11 @@ from bise.studies.study import Study
 from bise.studies.tables import Column, Line, footnote, matching, size_columns, table, value_at
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+VARIANTS: dict[str, dict[str, Any]] = {"": {}, ", no margin, no smoothing": {"margin": 0.0, "smoothing": 0.0}}
 
 
-def _label(p: float) -> str:
-    return f"p = {100 * p:g} %"
+def _label(p: float, variant: str) -> str:
+    return f"p = {100 * p:g} %{variant}"
 
 
 def _jobs(scale: Scale) -> list[Job]:
@@ -25,7 +27,9 @@ def _jobs(scale: Scale) -> list[Job]:
         out.append(Job(label="vanilla", kind="vanilla", rho=0.99, seed=seed))
         for p in scale.some(LEVELS):
             bias = "noise" if p else "labels"
-            out.append(Job(label=_label(p), kind="extract", rho=0.99, seed=seed, bias=bias, noise=p))
+            for title, changes in VARIANTS.items():
+                label = _label(p, title)
+                out.append(Job(label=label, kind="extract", rho=0.99, seed=seed, bias=bias, noise=p, changes=changes))
     return out
 
 
@@ -36,7 +40,8 @@ def _show(rows: Sequence[Row]) -> str:
         Column(title="worst group, %", metric="worst_group"),
         *size_columns(),
     ]
-    lines = [Line(title=label, label=label) for label in ("vanilla", *map(_label, LEVELS))]
+    labels = ["vanilla", *(_label(p, variant) for variant in VARIANTS for p in LEVELS)]
+    lines = [Line(title=label, label=label) for label in labels]
     return (
         "BiasedMNIST, ρ = 0.99, preset `balanced`: a share p of the training samples has a wrong b. The paper shows a"
         " figure without numbers.\n\n" + table(rows, lines, columns) + "\n\n" + footnote(rows)
@@ -45,10 +50,10 @@ def _show(rows: Sequence[Row]) -> str:
 
 def _draw(rows: Sequence[Row], path: Path) -> None:
     figure, (axis,) = panels(1, width=4.2)
-    noisy = [row for row in rows if row["kind"] == "extract"]
-    for name, title in (("accuracy", "BISE"), ("last.accuracy", "BISE (last)")):
-        found = grouped((100 * (value_at(row, "config.bias.p") or 0.0), value_at(row, name)) for row in noisy)
-        band(axis, {p: [100 * value for value in values] for p, values in found.items()}, title)
+    for variant in VARIANTS:
+        noisy = [row for row in rows if row["label"] in [_label(p, variant) for p in LEVELS]]
+        found = grouped((100 * (value_at(row, "config.bias.p") or 0.0), value_at(row, "accuracy")) for row in noisy)
+        band(axis, {p: [100 * value for value in values] for p, values in found.items()}, f"BISE{variant}")
     vanilla = [100 * row["accuracy"] for row in matching(rows, label="vanilla")]
     if vanilla:
         axis.axhline(sum(vanilla) / len(vanilla), color="grey", linestyle="--", label="vanilla")
