@@ -474,6 +474,45 @@ def test_margins_and_smoothing_are_for_models_that_know_their_training_set_by_he
     assert uneven.record["targets"] == {"margin": 0.0, "smoothing": 0.0}
 
 
+def two_units():
+    """A model that reads y off its input, by two units; by a third one, nothing."""
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(3, 2)), net[0].bias.zero_()
+        net[2].weight.copy_(torch.eye(2, 3)), net[2].bias.zero_()
+    return net
+
+
+def given_away(rho):
+    """Inputs that tell y, which agrees with b in a share rho."""
+    y = torch.arange(600) % 2
+    b = torch.where(torch.arange(600) < rho * 600, y, 1 - y)
+    return Labelled(TensorDataset(torch.nn.functional.one_hot(y, 2).float() * 9), y=y, b=b)
+
+
+def test_masks_compete_with_the_model_itself_on_val():
+    """γ so large that a unit is closed that both classes need, half of val with it."""
+    train, val = given_away(0.9), given_away(0.5)
+    config = ExtractConfig(**QUICK, gamma=1000.0, lr=1.0, mi="batch", sampler="natural", validate_every=1)
+    with pytest.warns(
+        bise.BiseWarning, match=r"no mask was as good on val as the model itself \(unbiased 50.0% against 100"
+    ):
+        found = bise.extract(two_units(), train, val=val, config=config)
+    assert found.record["selection"] == {"kind": "best", "epoch": 0, "on": "val, unbiased", "value": 1.0}
+    assert all(mask.all() for mask in found.masks.values())
+    assert not all(mask.all() for mask in found.last.masks.values())
+    alone = bise.extract(two_units(), train, val=val, config=replace(config, baseline=False))
+    assert alone.record["selection"]["epoch"] > 0
+    assert alone.record["selection"]["value"] == 0.5
+
+
+def test_a_mask_as_good_as_the_model_is_preferred():
+    """The third unit is always 0: closing it changes nothing."""
+    found = bise.extract(two_units(), given_away(0.9), val=given_away(0.5), config=ExtractConfig(**QUICK))
+    assert found.record["selection"]["epoch"] > 0
+    assert found.record["selection"]["value"] == 1.0
+
+
 def test_the_preset_paper_has_neither_margin_nor_smoothing(model, data):
     config = ExtractConfig.paper(upsilon=1, head_epochs=1, tau_min=0.5, batch_size=500)
     assert bise.extract(model, data["train"], config=config).record["targets"] == {"margin": 0.0, "smoothing": 0.0}

@@ -251,6 +251,22 @@ def train_run(folder):
 
 @pytest.mark.data
 @pytest.mark.long
+def test_a_run_in_which_no_mask_was_as_good_as_the_model(tmp_path):
+    save_file(trained(make(), splits("train")).state_dict(), tmp_path / "net.safetensors")
+    own = ["--model", "test_verify:make", "--weights", tmp_path / "net.safetensors", "--data", "test_verify:splits"]
+    result = run("extract", *own, "--out", tmp_path / "run", *QUICK, "--gamma", "1e6")
+    assert result.exit_code == 0, result.output
+    assert "selection: none, the model itself was the best on val" in result.output
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["selection"]["epoch"] == 0
+    assert "so nothing is closed" in (tmp_path / "run" / "report.html").read_text()
+    found, _ = states(tmp_path / "run")
+    assert found["log"] == "holds"
+    for path in (tmp_path / "run" / "summary.json", tmp_path / "run" / "subnetwork" / "subnetwork.json"):
+        keys = ("selection", "value") if path.name == "summary.json" else ("record", "selection", "value")
+        edit(path, *keys, value=0.1)
+    assert states(tmp_path / "run")[0]["log"] == "broken"
+
+
 def test_a_run_of_train(tmp_path):
     folder = train_run(tmp_path / "train")
     names = ["files", "configuration", "log", "weights", "data"]

@@ -101,6 +101,8 @@ class ExtractConfig:
     """Stop once no gate can flip any more (only with BatchNorm frozen)."""
     selection: str = "unbiased"
     """What *best* maximises on val: "unbiased", "worst_group" or "accuracy"."""
+    baseline: bool = True
+    """Let masks compete with the model itself on val: where none is better, nothing is closed, and the run says so."""
     validate_every: int = 2
     """Epochs between validations; the last one is always validated."""
     precision: str = "auto"
@@ -162,6 +164,7 @@ class ExtractConfig:
             "head_steps": None,
             "collapse": "undo",
             "selection": "accuracy",
+            "baseline": False,
             "validate_every": 1,
         }
         return cls(**(letter | changes))

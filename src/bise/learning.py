@@ -149,6 +149,10 @@ class Learner:
         if c.cache and c.bn == "frozen" and not moving and self.device.type in standing.DEVICES:
             self.standing = standing.Standing(self)
         resume(self)
+        if c.baseline and self.validation is not None and self.best is None:
+            with self._clock("evaluation"):
+                self.judged = self.validation(self.sub, self.progress)
+            self.best = (self.judged[c.selection], 0, self.scores.state())
         epoch = len(self.history)
         for phase, tau in enumerate(taus):
             rows = [row for row in self.history if row["tau"] == tau]
@@ -354,7 +358,8 @@ class Learner:
             self.changed = False
             row["val"] = self.judged
             value = self.judged[self.config.selection]
-            if self.best is None or value > self.best[0]:
+            # a mask that does as well as the model itself is the smaller network
+            if self.best is None or value > self.best[0] or (self.best[1] == 0 and value == self.best[0]):
                 self.best = (value, epoch, self.scores.state())
         self.history.append(row)
         self.began = generator_states(self.generators)
@@ -393,6 +398,8 @@ class Learner:
         if self.best is not None:
             value, best_epoch, kept = self.best
             selection = {"kind": "best", "epoch": best_epoch, "on": f"val, {self.config.selection}", "value": value}
+            if best_epoch == 0:
+                self.notes.append(self._nothing_better(value))
             last = self.scores.pieces(self.scores.flat.detach())
             self.sub.keep_last({site.name: piece for site, _, piece in last})
             self.scores.restore(kept)
@@ -413,6 +420,16 @@ class Learner:
             "targets": self.targets,
         }
         return self.sub
+
+    def _nothing_better(self, value: float) -> str:
+        """That the model itself was the best on val, and what to look at."""
+        name = self.config.selection
+        found = [row["val"][name] for row in self.history if "val" in row]
+        against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
+        return (
+            f"no mask was as good on val as the model itself ({name} {against}), so nothing is closed; `last` has the"
+            " last mask, and baseline=False selects among masks alone"
+        )
 
     @contextmanager
     def _clock(self, phase: str) -> Iterator[None]:

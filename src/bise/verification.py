@@ -150,9 +150,13 @@ def _log(run: RunFiles) -> str:
     _same("the selection", selection, saved.content["record"]["selection"])
     if selection["kind"] == "best":
         by = run.config["extract"]["selection"]
-        _same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
         values = [row["val"][by] for row in log.values() if "val" in row]
-        _same("the best value", selection["value"], max((v for v in values if v is not None), default=None))
+        best = max((v for v in values if v is not None), default=None)
+        if epoch:
+            _same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
+            _same("the best value", selection["value"], best)
+        elif best is not None and best >= selection["value"]:
+            raise _Broken(f"no mask was selected, though one has {best} on val and the model {selection['value']}")
     if epoch and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
         _same(f"open units of epoch {epoch}", log[epoch]["open"], saved.open)
     for name, job in (("finetuned", "finetune" if "finetune" in rows else "finetuned"), ("dense_finetuned",) * 2):

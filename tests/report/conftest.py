@@ -33,12 +33,13 @@ def nothing(label, done, total):
 
 
 def quick(model, splits, out, *, changes=None, **more):
+    few = {"steps": 4, "upsilon": 1, "batch_size": 48, "head_epochs": 2, "seed": 0}
     return extract_job(
         model,
         splits,
         out,
         preset="balanced",
-        changes={"steps": 4, "upsilon": 1, "batch_size": 48, "head_epochs": 2, "seed": 0, **(changes or {})},
+        changes={**few, "baseline": False, **(changes or {})},  # pages of networks with closed units
         bottleneck=None,
         sites=None,
         source={"model": "mine:net", "weights": "net.safetensors", "data": "mine:splits"},

@@ -79,6 +79,8 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
         value = f" ({percent(selection.get('value'), 1)})" if selection.get("value") is not None else ""
         by = str(selection.get("on")).replace("_", " ")
         text = f"The best mask on {by}{value}, of epoch {selection.get('epoch')}.{stopped}"
+        if selection.get("epoch") == 0:
+            text = f"None was as good on {by} as the model itself{value}, so nothing is closed.{stopped}"
         return "done", "The mask was selected on validation data, not on the test data", text
     return "open", "The mask is the last one", f"There was no validation data to select by.{stopped}"
 

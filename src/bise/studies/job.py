@@ -21,6 +21,8 @@ ROUNDING = ("precision", "auto")
 """… as does this one, unless a study sets it: then rounding is what it is about."""
 BEFORE = {"margin": 0.0, "smoothing": 0.0}
 """What configurations did that were written before they said so."""
+UNTOLD = ("baseline",)
+"""No study varies this, and rows from before it that it would have changed are not kept."""
 PARTS: dict[str, type] = {"train": TrainConfig, "extract": ExtractConfig, "finetune": TrainConfig}
 
 
@@ -147,6 +149,6 @@ def key_of(config: Mapping[str, Any]) -> str:
             defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
             before = {key: v for key, v in BEFORE.items() if key in defaults}
             values = {**defaults, **before, **whole[name]}.items()
-            whole[name] = {key: v for key, v in values if key not in HOW and (key, v) != ROUNDING}
+            whole[name] = {key: v for key, v in values if key not in HOW + UNTOLD and (key, v) != ROUNDING}
     text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -29,7 +29,7 @@ class Scale:
         """What a short extraction changes; what a study varies is kept, but no larger than a trial bears."""
         if not self.short:
             return {}
-        short: dict[str, Any] = {"batch_size": 20, "steps": 2, "head_steps": 2, "lr": 0.1}
+        short: dict[str, Any] = {"batch_size": 20, "steps": 2, "head_steps": 2, "lr": 0.1, "baseline": False}
         short["tau_min"] = 0.5 if "tau_min" not in changes else max(0.1, changes["tau_min"])
         short["head_epochs"] = min(2, changes.get("head_epochs", 1))
         short["upsilon"] = min(2, changes.get("upsilon", 1))
