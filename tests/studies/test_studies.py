@@ -378,7 +378,7 @@ def test_limits():
 
 def test_settings_of_the_papers_scale():
     job = Job(label="", kind="finetune", recipe="corrupted-cifar10", rho=0.98, seed=2)
-    assert extract_config(job, PAPER) == ExtractConfig(seed=2)
+    assert extract_config(job, PAPER) == ExtractConfig(margin=0.0, smoothing=0.0, seed=2)
     tuned = finetune_config(job, PAPER)
     # our finetuning: one epoch of jittered pictures
     assert (tuned.optimizer, tuned.lr, tuned.batch_size) == ("sgd", 1e-2, 256)
