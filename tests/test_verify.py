@@ -261,6 +261,9 @@ def test_a_run_in_which_no_mask_was_as_good_as_the_model(tmp_path):
     assert "so nothing is closed" in (tmp_path / "run" / "report.html").read_text()
     found, _ = states(tmp_path / "run")
     assert found["log"] == "holds"
+    result = run("extract", *own, "--out", tmp_path / "alone", *QUICK, "--gamma", "1e6", "--no-baseline")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "alone" / "summary.json").read_text())["selection"]["epoch"] > 0
     for path in (tmp_path / "run" / "summary.json", tmp_path / "run" / "subnetwork" / "subnetwork.json"):
         keys = ("selection", "value") if path.name == "summary.json" else ("record", "selection", "value")
         edit(path, *keys, value=0.1)

@@ -234,6 +234,10 @@ def extract(
     patience: Annotated[
         int | None, typer.Option(help="Anneal sooner, once no gate has flipped for so many epochs.")
     ] = None,
+    baseline: Annotated[
+        bool | None,
+        typer.Option(help="Let masks compete with the model itself on val; default yes, unless the preset is paper."),
+    ] = None,
     augment: Annotated[
         bool | None,
         typer.Option(help="Crop and mirror pictures as in training; default as the preset and the recipe say."),
@@ -264,6 +268,7 @@ def extract(
             "steps": steps,
             "upsilon": upsilon,
             "patience": patience,
+            "baseline": baseline,
             "augment": augment,
         }
         changes = {key: value for key, value in named.items() if value is not None}

@@ -428,7 +428,7 @@ class Learner:
         against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
         return (
             f"no mask was as good on val as the model itself ({name} {against}), so nothing is closed; `last` has the"
-            " last mask, and baseline=False selects among masks alone"
+            " last mask, and baseline=False (--no-baseline) selects among masks alone"
         )
 
     @contextmanager
