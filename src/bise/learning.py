@@ -36,7 +36,8 @@ from bise.twin import named_tensors
 LOOKED_AT, BY_HEART = 1000, 0.95
 """A model that classifies so large a share of so many evenly drawn training samples knows them by heart; …"""
 MARGIN, SMOOTHING = 0.4, 0.2
-"""… then these were best on the validation sets of BiasedMNIST, over three seeds each of three ρ."""
+"""… then these are taken: on BiasedMNIST's validation sets margins of 0.25 and 0.5 beside a smoothing of 0.2 were the
+best of those tried, the one sparser, the other more accurate at the highest ρ."""
 
 
 class Learner:
