@@ -31,14 +31,15 @@ from bise.engine.training import fit
 from bise.files import read_json, write_json
 from bise.finetuning import owning
 from bise.runs import machine
+from bise.targets import MARGIN, SMOOTHING
 
 PAGE = Path(__file__).parent.parent / "docs" / "choosing.md"
 EPOCHS = (3, 5, 8, 12, 20, 60)
 WRONG = (0.0, 0.05, 0.1, 0.2, 0.3)
 VARIANTS: dict[str, dict[str, float]] = {
     "neither": {"margin": 0.0, "smoothing": 0.0},
-    "both": {"margin": 0.4, "smoothing": 0.2},
-    "margin alone": {"margin": 0.4, "smoothing": 0.0},
+    "both": {"margin": MARGIN, "smoothing": SMOOTHING},
+    "margin alone": {"margin": MARGIN, "smoothing": 0.0},
 }
 
 

@@ -398,7 +398,7 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
     console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
     selection = summary["selection"]
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
-    if selection == selection | {"kind": "best", "epoch": 0}:
+    if selection["kind"] == "best" and selection["epoch"] == 0:
         chosen = "none, the model itself was the best on val"
     console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
     targets = summary.get("targets") or {}

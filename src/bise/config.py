@@ -102,7 +102,7 @@ class ExtractConfig:
     selection: str = "unbiased"
     """What *best* maximises on val: "unbiased", "worst_group" or "accuracy"."""
     baseline: bool = True
-    """Let masks compete with the model itself on val: where none is better, nothing is closed, and the run says so."""
+    """Let masks compete with the model itself on val: where none is as good, nothing is closed, and the run says so."""
     validate_every: int = 2
     """Epochs between validations; the last one is always validated."""
     precision: str = "auto"

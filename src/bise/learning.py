@@ -26,18 +26,13 @@ from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
-from bise.objective import cross_entropies, information, information_gradient, joint_table, log_priors, weighted_mean
+from bise.objective import cross_entropies, information, information_gradient, joint_table, weighted_mean
 from bise.refinement import Refinement
 from bise.resuming import resume, save
 from bise.scores import Scores, State
 from bise.settling import coast, quiet_epochs, settled
+from bise.targets import chosen_targets, margins
 from bise.twin import named_tensors
-
-LOOKED_AT, BY_HEART = 1000, 0.95
-"""A model that classifies so large a share of so many evenly drawn training samples knows them by heart; …"""
-MARGIN, SMOOTHING = 0.4, 0.2
-"""… then these are taken: on BiasedMNIST's validation sets margins of 0.25 and 0.5 beside a smoothing of 0.2 were the
-best of those tried, the one sparser, the other more accurate at the highest ρ."""
 
 
 class Learner:
@@ -133,7 +128,8 @@ class Learner:
             )
         z = seen.z
         assert z is not None
-        self._set_targets(seen.logits.shape[1])
+        self.targets = chosen_targets(c, self.sub, self.inputs, self.cells, self.strata, self.precision)
+        self.priors = margins(self.cells, self.targets["margin"], seen.logits.shape[1], self.device)
         self.heads = BiasHeads(
             z.shape[1],
             self.cells.bias_classes,
@@ -186,27 +182,6 @@ class Learner:
                         self.progress("extracting", total, total)
                     return self._result(epoch)
         return self._result(epoch)
-
-    def _set_targets(self, classes: int) -> None:
-        """Margins and smoothing, as configured or as they suit a model that knows its training set by heart.
-
-        Smoothed targets reward closing units as such, so groups have to count alike; else only the largest would.
-        """
-        margin, smoothing = self.config.margin, self.config.smoothing
-        if self.config.sampler == "natural" and self.config.weights == "none":
-            margin, smoothing = margin or 0.0, smoothing or 0.0
-        if margin is None or smoothing is None:
-            generator = torch.Generator().manual_seed(self.config.seed)
-            index = Sampler(len(self.cells), self.strata).draw(1, LOOKED_AT, generator)
-            logits = infer(self.sub, self.inputs, index=index, precision=self.precision).logits
-            right = float((logits.argmax(1).cpu() == self.cells.y[index]).float().mean())
-            margin = margin if margin is not None else MARGIN * (right >= BY_HEART)
-            smoothing = smoothing if smoothing is not None else SMOOTHING * (right >= BY_HEART)
-            self.targets["right"] = right
-        self.targets |= {"margin": margin, "smoothing": smoothing}
-        if margin:
-            found = log_priors(self.cells.y, self.cells.b, classes, self.cells.bias_classes)
-            self.priors = [margin * prior.to(self.device) for prior in found]
 
     def _left(self, rows: list[dict[str, Any]]) -> int:
         """How many more epochs a temperature gets after those in `rows`, if no gate flips in them."""

@@ -124,8 +124,8 @@ def multi_color_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe
         finetune=TrainConfig.paper(**adam),
         select="last",
         metric="unbiased",
-        # with γ = 1 the mutual information takes more than the shortcut: 25 samples conflict with both biases
-        # and the vanilla model doesn't know those by heart, so that margins and smoothing do harm
+        # with γ = 1 the mutual information takes more than the shortcut: 25 samples conflict with both biases;
+        # the vanilla model doesn't know those by heart, so that margins and smoothing do harm
         extract_balanced={"gamma": 0.3, "mi": "conflicting", "margin": 0.0, "smoothing": 0.0},
         finetune_balanced=adam,
     )

@@ -34,7 +34,8 @@ from bise.engine.validation import Validation
 from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
-from bise.objective import cross_entropies, log_priors, weighted_mean
+from bise.objective import cross_entropies, weighted_mean
+from bise.targets import margins
 from bise.twin import named_tensors
 
 
@@ -119,8 +120,7 @@ class _Training:
             with torch.no_grad():
                 classes = class_logits(call(sub.eval(), inputs.example())).shape[1]
             self.b = cells.b.to(inputs.device)
-            found = log_priors(cells.y, cells.b, classes, cells.bias_classes)
-            self.priors = [config.margin * prior.to(inputs.device) for prior in found]
+            self.priors = margins(cells, config.margin, classes, inputs.device)
         self.network: Any = sub
         """The same, or compiled."""
         self.steps = Steps(self._update, inputs, config.batch_size, state=self._changing, graphs=config.graphs)
