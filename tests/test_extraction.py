@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 import torch
@@ -460,18 +461,85 @@ def test_margins_and_smoothing_are_for_models_that_know_their_training_set_by_he
     with torch.no_grad():
         for layer in (wide[0], wide[2]):
             layer.weight.copy_(torch.eye(2)), layer.bias.zero_()
-    found = bise.extract(wide, train, config=ExtractConfig(**QUICK))
+    run = partial(bise.extract, wide, train, val=train)
+    found = run(config=ExtractConfig(**QUICK))
     targets = found.record["targets"]
     assert targets.pop("right") == pytest.approx(share, abs=0.03)  # 1,000 draws: three standard errors
     assert targets == {"margin": margin, "smoothing": smoothing}
-    told = bise.extract(wide, train, config=ExtractConfig(**QUICK, margin=margin, smoothing=smoothing))
+    told = run(config=ExtractConfig(**QUICK, margin=margin, smoothing=smoothing))
     assert told.record["targets"] == targets  # and nothing was measured
     assert all(torch.equal(found.scores[name], told.scores[name]) for name in found.scores)
-    one = bise.extract(wide, train, config=ExtractConfig(**QUICK, margin=0.1))
+    one = run(config=ExtractConfig(**QUICK, margin=0.1))
     assert one.record["targets"]["margin"] == 0.1
     assert one.record["targets"]["smoothing"] == smoothing
-    uneven = bise.extract(wide, train, config=ExtractConfig(**QUICK, sampler="natural"))
+    uneven = run(config=ExtractConfig(**QUICK, sampler="natural"))
     assert uneven.record["targets"] == {"margin": 0.0, "smoothing": 0.0}
+    blind = bise.extract(wide, train, config=ExtractConfig(**QUICK))  # without val nobody would see harm
+    assert blind.record["targets"] == {"margin": 0.0, "smoothing": 0.0}
+
+
+@pytest.fixture(scope="module")
+def learned_by_heart():
+    """Labels that no input tells, and a network that has learned them all the same; val has others."""
+    torch.manual_seed(0)
+    y, b = torch.randint(2, (2, 400))
+    b[:360] = y[:360]
+    train = Labelled(TensorDataset(torch.randn(400, 20)), y=y, b=b)
+    val = Labelled(TensorDataset(torch.randn(400, 20)), y=y.flip(0), b=b)
+    net = nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 20), nn.ReLU(), nn.Linear(20, 2))
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    for _ in range(200):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(train.dataset.tensors[0]), y).backward()
+        optimizer.step()
+    return net.eval(), train, val
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_margins_that_gain_little_compete_with_none(learned_by_heart, seed):
+    net, train, val = learned_by_heart
+    config = ExtractConfig(**QUICK | {"seed": seed}, lr=0.1, validate_every=1, baseline=False)
+    rows = []
+    found = bise.extract(net, train, val=val, config=config, log=rows.append)
+    pairs = {"both": (0.4, 0.2), "neither": (0.0, 0.0)}
+    told = {
+        name: bise.extract(net, train, val=val, config=replace(config, margin=margin, smoothing=smoothing))
+        for name, (margin, smoothing) in pairs.items()
+    }
+    values = {name: sub.record["selection"]["value"] for name, sub in told.items()}
+    best, other = ("neither", "both") if values["neither"] > values["both"] else ("both", "neither")
+    assert all(torch.equal(found.scores[name], told[best].scores[name]) for name in found.scores)
+    record = found.record
+    assert record["selection"] == told[best].record["selection"]
+    assert record["config"] == asdict(config)
+    targets = record["targets"]
+    assert (targets["margin"], targets["smoothing"]) == pairs[best]
+    assert targets["right"] == 1.0
+    assert (targets["other"]["margin"], targets["other"]["smoothing"]) == pairs[other]
+    assert targets["other"]["value"] == values[other]
+    first, second = ([row for row in rows if ("again" in row) is again] for again in (False, True))
+    assert first == told["both"].record["history"]
+    assert [row | {"again": True} for row in told["neither"].record["history"]] == second
+
+
+@pytest.mark.parametrize("stopped", ["extracting", "extracting, without margins"])
+def test_a_stop_in_either_run_changes_nothing(learned_by_heart, tmp_path, stopped):
+    net, train, val = learned_by_heart
+    config = ExtractConfig(**QUICK, lr=0.1, validate_every=1)
+    run = partial(bise.extract, net, train, val=val, config=config)
+    whole = run()
+    kept = {"checkpoint": tmp_path / "state.safetensors", "checkpoint_every": 0.0}
+
+    def stop(label, done, total):
+        if label == stopped and done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(**kept, progress=stop)
+    again = run(**kept)
+    assert all(torch.equal(again.scores[name], whole.scores[name]) for name in whole.scores)
+    assert again.record["targets"] == whole.record["targets"]
+    assert again.record["history"] == whole.record["history"]
 
 
 def two_units():
@@ -498,7 +566,8 @@ def test_masks_compete_with_the_model_itself_on_val():
         bise.BiseWarning, match=r"no mask was as good on val as the model itself \(unbiased 50.0% against 100"
     ):
         found = bise.extract(two_units(), train, val=val, config=config)
-    assert found.record["selection"] == {"kind": "best", "epoch": 0, "on": "val, unbiased", "value": 1.0}
+    on_val = {"on": "val, unbiased", "value": 1.0, "model": 1.0}
+    assert found.record["selection"] == {"kind": "best", "epoch": 0, **on_val}
     assert all(mask.all() for mask in found.masks.values())
     assert not all(mask.all() for mask in found.last.masks.values())
     alone = bise.extract(two_units(), train, val=val, config=replace(config, baseline=False))

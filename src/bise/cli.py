@@ -408,6 +408,13 @@ def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> N
             f" with a margin ({targets['margin']:g}) and smoothed targets ({targets['smoothing']:g})",
             soft_wrap=True,
         )
+    elif "other" in targets:
+        other = targets["other"]
+        console.print(
+            f"margin ({other['margin']:g}) and smoothed targets ({other['smoothing']:g}) were tried first, and were no"
+            f" better on val: {other['value']:.1%} against {selection['value']:.1%} without",
+            soft_wrap=True,
+        )
     _where(console, folder, summary["seconds"])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,12 @@ from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation
-from bise.errors import BadInput
+from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.learning import Learner
 from bise.models.outputs import call, device_of
 from bise.placement import one_bottleneck, place
+from bise.targets import better, without
 from bise.twin import fingerprint
 
 
@@ -55,6 +58,46 @@ def extract(
     config = config or ExtractConfig()
     if torch.is_inference_mode_enabled():
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
+    run = partial(
+        _extract,
+        model,
+        train,
+        val,
+        sites=sites,
+        bottleneck=bottleneck,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+    )
+    kept = None if checkpoint is None else Path(checkpoint)
+    found = run(config=config, progress=progress, log=log, checkpoint=kept)
+    if (plain := without(config, found.record)) is not None:
+        again = run(
+            config=plain,
+            progress=progress and (lambda label, done, total: progress(f"{label}, without margins", done, total)),
+            log=log and (lambda row: log({**row, "again": True})),
+            checkpoint=kept and kept.with_name(f"{kept.stem}.again{kept.suffix}"),
+        )
+        found = better(found, again, config)
+    for note in found.record["notes"]:
+        warnings.warn(note, BiseWarning, stacklevel=2)
+    return found
+
+
+def _extract(
+    model: nn.Module,
+    train: Any,
+    val: Any,
+    *,
+    config: ExtractConfig,
+    sites: Sequence[str] | str | None,
+    bottleneck: str | None,
+    workers: int | None,
+    progress: Progress | None,
+    log: Log | None,
+    checkpoint: Path | None,
+    checkpoint_every: float,
+) -> Subnetwork:
+    """One run of Algorithm 1."""
     started = time.perf_counter()
     cells = labels(train, progress=progress)
     cells.check_trainable()

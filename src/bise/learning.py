@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +22,7 @@ from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
 from bise.objective import cross_entropies, information, information_gradient, joint_table, weighted_mean
@@ -102,6 +101,8 @@ class Learner:
             )
         if self.over == "conflicting":
             self.notes += cells.one_sided()
+        self.itself: float | None = None
+        """What the model itself, all gates open, has on val."""
         self.best: tuple[float, int, State] | None = None
         self.judged: dict[str, float] = {}
         self.changed = True
@@ -128,7 +129,8 @@ class Learner:
             )
         z = seen.z
         assert z is not None
-        self.targets = chosen_targets(c, self.sub, self.inputs, self.cells, self.strata, self.precision)
+        judged = self.validation is not None
+        self.targets = chosen_targets(c, self.sub, self.inputs, self.cells, self.strata, self.precision, val=judged)
         self.priors = margins(self.cells, self.targets["margin"], seen.logits.shape[1], self.device)
         self.heads = BiasHeads(
             z.shape[1],
@@ -146,10 +148,12 @@ class Learner:
         if c.cache and c.bn == "frozen" and not moving and self.device.type in standing.DEVICES:
             self.standing = standing.Standing(self)
         resume(self)
-        if c.baseline and self.validation is not None and self.best is None:
+        if self.validation is not None and self.itself is None:
             with self._clock("evaluation"):
                 self.judged = self.validation(self.sub, self.progress)
-            self.best = (self.judged[c.selection], 0, self.scores.state())
+            self.itself = self.judged[c.selection]
+            if c.baseline:
+                self.best = (self.itself, 0, self.scores.state())
         epoch = len(self.history)
         for phase, tau in enumerate(taus):
             rows = [row for row in self.history if row["tau"] == tau]
@@ -373,7 +377,8 @@ class Learner:
         selection = {"kind": "last", "epoch": epoch, "on": None}
         if self.best is not None:
             value, best_epoch, kept = self.best
-            selection = {"kind": "best", "epoch": best_epoch, "on": f"val, {self.config.selection}", "value": value}
+            on = f"val, {self.config.selection}"
+            selection = {"kind": "best", "epoch": best_epoch, "on": on, "value": value, "model": self.itself}
             if best_epoch == 0:
                 self.notes.append(self._nothing_better(value))
             last = self.scores.pieces(self.scores.flat.detach())
@@ -383,8 +388,6 @@ class Learner:
         for parameter in self.sub.network.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
-        for note in self.notes:
-            warnings.warn(note, BiseWarning, stacklevel=4)
         self.sub.eval()
         self.sub.record = {
             "selection": selection,

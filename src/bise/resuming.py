@@ -32,6 +32,7 @@ def save(learner: Learner, figures: list[Tensor] | None = None) -> None:
     state = {
         "history": learner.history,
         "best": best,
+        "itself": learner.itself,
         "judged": learner.judged,
         "changed": learner.changed,
         "refined": learner.refined,
@@ -59,6 +60,7 @@ def resume(learner: Learner) -> None:
         restore_optimizer(learner.batch_norm, tensors)
     learner.history, learner.changed, learner.seconds = state["history"], state["changed"], state["seconds"]
     learner.judged, learner.notes, learner.refined = state["judged"], state["notes"], state["refined"]
+    learner.itself = state["itself"]
     if learner.standing is not None and state["wait"] is not None:
         learner.standing.wait = state["wait"]
     if state["best"] is not None:

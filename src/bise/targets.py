@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -17,19 +20,22 @@ LOOKED_AT, BY_HEART = 1000, 0.95
 """A model that classifies so large a share of so many evenly drawn training samples knows them by heart; …"""
 MARGIN, SMOOTHING = 0.4, 0.2
 """… then these are taken: on BiasedMNIST's validation sets margins of 0.25 and 0.5 beside a smoothing of 0.2 were the
-best of those tried, the one sparser, the other more accurate at the highest ρ."""
+best of those tried, the one sparser, the other more accurate at the highest ρ. …"""
+WORTH = 0.25
+"""… Should they take away a smaller share than this of the model's errors on val, the run is repeated without them."""
 
 
 def chosen_targets(
-    config: ExtractConfig, sub: Subnetwork, inputs: Inputs, cells: Cells, strata: Tensor, precision: str
+    config: ExtractConfig, sub: Subnetwork, inputs: Inputs, cells: Cells, strata: Tensor, precision: str, *, val: bool
 ) -> dict[str, float]:
     """Margin and smoothing, as configured or as they suit a model that knows its training set by heart.
 
     Where it was looked at, `right` is the share of evenly drawn training samples that it has right, its gates open.
-    Smoothed targets reward closing units as such, so groups have to count alike; else only the largest would.
+    Smoothed targets reward closing units as such, so groups have to count alike; else only the largest would. Without
+    val nobody would see where they do harm, as on a ResNet-18 that has learned all of Corrupted-CIFAR10.
     """
     margin, smoothing = config.margin, config.smoothing
-    if config.sampler == "natural" and config.weights == "none":
+    if (config.sampler == "natural" and config.weights == "none") or not val:
         margin, smoothing = margin or 0.0, smoothing or 0.0
     out: dict[str, float] = {}
     if margin is None or smoothing is None:
@@ -40,6 +46,30 @@ def chosen_targets(
         margin = margin if margin is not None else MARGIN * (right >= BY_HEART)
         smoothing = smoothing if smoothing is not None else SMOOTHING * (right >= BY_HEART)
     return out | {"margin": margin, "smoothing": smoothing}
+
+
+def without(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | None:
+    """The configuration to try as well, where the margin or smoothing that was chosen has gained too little."""
+    targets, selection = record["targets"], record["selection"]
+    margin = targets["margin"] if config.margin is not None else 0.0
+    smoothing = targets["smoothing"] if config.smoothing is not None else 0.0
+    if (margin, smoothing) == (targets["margin"], targets["smoothing"]):
+        return None
+    gained, errors = selection["value"] - selection["model"], 1 - selection["model"]
+    return None if gained >= WORTH * errors else replace(config, margin=margin, smoothing=smoothing)
+
+
+def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subnetwork:
+    """The better on val of a run and one without margin and smoothing; its record tells of the other too."""
+    value = {sub: sub.record["selection"]["value"] for sub in (found, again)}
+    other, taken = sorted((again, found), key=value.__getitem__)
+    record, refused = taken.record, other.record
+    tried = {name: refused["targets"][name] for name in ("margin", "smoothing")}
+    record["targets"] |= {"right": found.record["targets"]["right"], "other": {**tried, "value": value[other]}}
+    record["config"] = asdict(config)
+    record["seconds"] += refused["seconds"]
+    record["phases"] = {phase: seconds + refused["phases"][phase] for phase, seconds in record["phases"].items()}
+    return taken
 
 
 def margins(cells: Cells, margin: float, classes: int, device: torch.device) -> list[Tensor]:
