@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as xml
 from dataclasses import replace
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 from bise import BadInput, BiseWarning, ExtractConfig
 from bise.cli import app
 from bise.files import write_json, write_tensors
+from bise.studies import work
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part
 from bise.studies.page import read, render, write_page
@@ -300,6 +302,27 @@ def test_what_was_done_before_a_kill_is_kept(tmp_path, whom):
     counts = json.loads(again.stdout)
     assert counts["known"] == before
     assert counts["left"] == 0
+
+
+def test_an_interrupt_waits_until_processes_have_started():
+    """By way of a thread that hasn't blocked it, as a queue's."""
+    done, started = threading.Event(), []
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+
+    def interrupted():
+        with work._interrupts_held():
+            signal.pthread_kill(thread.ident, signal.SIGINT)
+            time.sleep(0.1)
+            started.append(True)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        done.set()
+        thread.join()
+    assert started
 
 
 @pytest.mark.data

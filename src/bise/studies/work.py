@@ -150,11 +150,19 @@ def _interrupts_held() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit it …
+    main = threading.current_thread() is threading.main_thread()
+    # … and here it may come by way of another thread, such as a queue's, which hasn't blocked it
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if main else None
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if main:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _next(done: Any, workers: Sequence[Any]) -> Outcome:
