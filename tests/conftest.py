@@ -91,3 +91,19 @@ def trained(model: nn.Module, data: Labelled, *, epochs: int = 5, lr: float = 0.
             loss.backward()
             optimizer.step()
     return model.eval()
+
+
+def learned_by_heart():
+    """(net, train, val): labels that no input tells, a network that has learned them all the same, and other ones."""
+    torch.manual_seed(0)
+    y, b = torch.randint(2, (2, 400))
+    b[:360] = y[:360]
+    train = Labelled(TensorDataset(torch.randn(400, 20)), y=y, b=b)
+    val = Labelled(TensorDataset(torch.randn(400, 20)), y=y.flip(0), b=b)
+    net = nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 20), nn.ReLU(), nn.Linear(20, 2))
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    for _ in range(200):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(train.dataset.tensors[0]), y).backward()
+        optimizer.step()
+    return net.eval(), train, val

@@ -17,7 +17,7 @@ import bise
 from bise import BadInput, BiseWarning, ExtractConfig
 from bise.data import Labelled
 from bise.settling import coast, settled
-from conftest import toy, toy_inputs, toy_model, trained
+from conftest import learned_by_heart, toy, toy_inputs, toy_model, trained
 
 QUICK = {"upsilon": 2, "steps": 10, "head_epochs": 2, "head_steps": 5, "batch_size": 60}
 
@@ -479,25 +479,13 @@ def test_margins_and_smoothing_are_for_models_that_know_their_training_set_by_he
 
 
 @pytest.fixture(scope="module")
-def learned_by_heart():
-    """Labels that no input tells, and a network that has learned them all the same; val has others."""
-    torch.manual_seed(0)
-    y, b = torch.randint(2, (2, 400))
-    b[:360] = y[:360]
-    train = Labelled(TensorDataset(torch.randn(400, 20)), y=y, b=b)
-    val = Labelled(TensorDataset(torch.randn(400, 20)), y=y.flip(0), b=b)
-    net = nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 20), nn.ReLU(), nn.Linear(20, 2))
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    for _ in range(200):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(train.dataset.tensors[0]), y).backward()
-        optimizer.step()
-    return net.eval(), train, val
+def by_heart():
+    return learned_by_heart()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_margins_that_gain_little_compete_with_none(learned_by_heart, seed):
-    net, train, val = learned_by_heart
+def test_margins_that_gain_little_compete_with_none(by_heart, seed):
+    net, train, val = by_heart
     config = ExtractConfig(**QUICK | {"seed": seed}, lr=0.1, validate_every=1, baseline=False)
     rows = []
     found = bise.extract(net, train, val=val, config=config, log=rows.append)
@@ -510,21 +498,21 @@ def test_margins_that_gain_little_compete_with_none(learned_by_heart, seed):
     best, other = ("neither", "both") if values["neither"] > values["both"] else ("both", "neither")
     assert all(torch.equal(found.scores[name], told[best].scores[name]) for name in found.scores)
     record = found.record
-    assert record["selection"] == told[best].record["selection"]
+    which = {"both": 1, "neither": 2}[best]
+    assert record["selection"] == told[best].record["selection"] | {"run": which}
     assert record["config"] == asdict(config)
     targets = record["targets"]
     assert (targets["margin"], targets["smoothing"]) == pairs[best]
     assert targets["right"] == 1.0
     assert (targets["other"]["margin"], targets["other"]["smoothing"]) == pairs[other]
     assert targets["other"]["value"] == values[other]
-    first, second = ([row for row in rows if ("again" in row) is again] for again in (False, True))
-    assert first == told["both"].record["history"]
-    assert [row | {"again": True} for row in told["neither"].record["history"]] == second
+    assert [row for row in rows if "run" not in row] == told["both"].record["history"]
+    assert [row for row in rows if "run" in row] == [row | {"run": 2} for row in told["neither"].record["history"]]
 
 
 @pytest.mark.parametrize("stopped", ["extracting", "extracting, without margins"])
-def test_a_stop_in_either_run_changes_nothing(learned_by_heart, tmp_path, stopped):
-    net, train, val = learned_by_heart
+def test_a_stop_in_either_run_changes_nothing(by_heart, tmp_path, stopped):
+    net, train, val = by_heart
     config = ExtractConfig(**QUICK, lr=0.1, validate_every=1)
     run = partial(bise.extract, net, train, val=val, config=config)
     whole = run()

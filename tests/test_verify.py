@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import bise
 from bise.cli import app
-from conftest import toy, toy_model, trained
+from conftest import learned_by_heart, toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
 NAMES = ["files", "configuration", "log", "hashes", "units", "masks", "unchanged", "weights", "data", "shrunk"]
@@ -26,6 +26,15 @@ def make():
 
 def splits(split):
     return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
+
+
+def sure():
+    return learned_by_heart()[0]
+
+
+def told(split):
+    _, train, val = learned_by_heart()
+    return {"train": train, "val": val, "test": val}[split]
 
 
 def run(*arguments):
@@ -68,6 +77,36 @@ def test_a_whole_run_keeps_every_promise(whole):
     result = run("verify", whole)
     assert result.exit_code == 0
     assert result.stdout.count("✓ holds") == len(NAMES)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_of_two_keeps_them_too(tmp_path, seed, kept_runs):
+    """Margins that gain little on val were tried and, by the seed, taken or not; the log has both runs."""
+    save_file(sure().state_dict(), tmp_path / "net.safetensors")
+    own = ["--model", "test_verify:sure", "--weights", tmp_path / "net.safetensors", "--data", "test_verify:told"]
+    settings = [*QUICK, "--gamma", "0", "--seed", seed, "--no-baseline", "--tensorboard"]
+    result = run("extract", *own, "--out", tmp_path / "run", *settings)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    which, targets = summary["selection"]["run"], summary["targets"]
+    kept_runs.add(which)
+    assert targets["margin"] == {1: 0.4, 2: 0.0}[which]
+    assert targets["other"]["margin"] == {1: 0.0, 2: 0.4}[which]
+    assert targets["other"]["value"] <= summary["selection"]["value"]
+    told_of = "were tried first, and were no better on val" if which == 2 else "classified with a margin (0.4)"
+    assert told_of in " ".join(result.output.split())
+    assert states(tmp_path / "run")[0]["log"] == "holds"
+    other = {1: "one with margin 0 and smoothing 0 had", 2: "one with margin 0.4 and smoothing 0.2 had"}[which]
+    assert other in (tmp_path / "run/report.html").read_text()
+    assert {path.name for path in (tmp_path / "run/events").iterdir()} == {"extract", "extract-2"}
+
+
+@pytest.fixture(scope="module")
+def kept_runs():
+    """Both cases are to occur among the seeds."""
+    found = set()
+    yield found
+    assert found == {1, 2}
 
 
 def edit(path, *keys, value):

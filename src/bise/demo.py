@@ -135,6 +135,7 @@ def _path(
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
         "stopped": sub.record["stopped"],
+        "targets": sub.record["targets"],
         "seconds": time.perf_counter() - started,
     }
     run.finish(summary)

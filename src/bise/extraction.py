@@ -74,7 +74,7 @@ def extract(
         again = run(
             config=plain,
             progress=progress and (lambda label, done, total: progress(f"{label}, without margins", done, total)),
-            log=log and (lambda row: log({**row, "again": True})),
+            log=log and (lambda row: log({**row, "run": 2})),
             checkpoint=kept and kept.with_name(f"{kept.stem}.again{kept.suffix}"),
         )
         found = better(found, again, config)

@@ -173,7 +173,8 @@ class Run:
         others = b"".join(_rows_of_others(path, part))
         if not path.exists() or path.read_bytes() != others:
             write_bytes(path, others)
-        shutil.rmtree(self.folder / "events" / part, ignore_errors=True)
+        for name in (part, f"{part}-2"):
+            shutil.rmtree(self.folder / "events" / name, ignore_errors=True)
         write = append_log(path, part, tensorboard=self.tensorboard)
 
         def log(row: dict[str, Any]) -> None:
@@ -269,15 +270,16 @@ def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
     """
     if tensorboard:
         check_tensorboard()
-    events: Log | None = None
+    events: dict[str, Log] = {}
 
     def write(row: dict[str, Any]) -> None:
-        nonlocal events
         with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n")
         if tensorboard:  # its files are there from the first row on, and not for a job that refuses its input
-            events = events or _events(path.parent / "events" / job)
-            events(row)
+            name = f"{job}-{row['run']}" if "run" in row else job
+            if name not in events:
+                events[name] = _events(path.parent / "events" / name)
+            events[name](row)
 
     return write
 

@@ -60,10 +60,14 @@ def without(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | No
 
 
 def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subnetwork:
-    """The better on val of a run and one without margin and smoothing; its record tells of the other too."""
+    """The better on val of a run and one without margin and smoothing; its record tells of the other too.
+
+    `run` of the selection says which of them it is, as in the log the rows of the second do.
+    """
     value = {sub: sub.record["selection"]["value"] for sub in (found, again)}
     other, taken = sorted((again, found), key=value.__getitem__)
     record, refused = taken.record, other.record
+    record["selection"]["run"] = 1 if taken is found else 2
     tried = {name: refused["targets"][name] for name in ("margin", "smoothing")}
     record["targets"] |= {"right": found.record["targets"]["right"], "other": {**tried, "value": value[other]}}
     record["config"] = asdict(config)

@@ -134,7 +134,9 @@ def _configuration(run: RunFiles) -> str:
 def _log(run: RunFiles) -> str:
     """The summary's selection and the masks' sizes are those of the log."""
     summary = run.need(run.summary, "summary.json")
-    rows = {job: _last_pass(run.rows, job) for job in {row["job"] for row in run.rows}}
+    selected = summary.get("selection", {}).get("run", 1)
+    kept = [row for row in run.rows if row["job"] != "extract" or row.get("run", 1) == selected]
+    rows = {job: _last_pass(kept, job) for job in {row["job"] for row in kept}}
     if run.config.get("job") == "train":
         _same("epochs", run.config["recipe"]["train"]["epochs"], len(rows.get("train", ())))
         return f"{len(rows['train'])} epochs, as configured"

@@ -78,11 +78,26 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
     if selection.get("kind") == "best":
         value = f" ({percent(selection.get('value'), 1)})" if selection.get("value") is not None else ""
         by = str(selection.get("on")).replace("_", " ")
-        text = f"The best mask on {by}{value}, of epoch {selection.get('epoch')}.{stopped}"
+        text = f"The best mask on {by}{value}, of epoch {selection.get('epoch')}."
         if selection.get("epoch") == 0:
-            text = f"None was as good on {by} as the model itself{value}, so nothing is closed.{stopped}"
+            text = f"None was as good on {by} as the model itself{value}, so nothing is closed."
+        elif selection.get("model") is not None:
+            text += f" The model itself has {percent(selection['model'], 1)} there."
+        text += _other_run(facts.summary.get("targets") or {}) + stopped
         return "done", "The mask was selected on validation data, not on the test data", text
     return "open", "The mask is the last one", f"There was no validation data to select by.{stopped}"
+
+
+def _other_run(targets: dict[str, Any]) -> str:
+    """That a second run was made, where one was, and which of the two this is."""
+    other = targets.get("other")
+    if other is None:
+        return ""
+
+    def named(run: dict[str, Any]) -> str:
+        return f"margin {run['margin']:g} and smoothing {run['smoothing']:g}"
+
+    return f" It comes from the run with {named(targets)}; one with {named(other)} had {percent(other['value'], 1)}."
 
 
 def reproduce(facts: Facts) -> Html:

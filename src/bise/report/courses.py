@@ -44,6 +44,7 @@ def _extraction(facts: Facts, rows: list[dict[str, Any]]) -> list[Html]:
     if not rows:
         return []
     selection = facts.summary.get("selection") or {}
+    rows = [row for row in rows if row.get("run", 1) == selection.get("run", 1)]
     mark = selection.get("epoch") if selection.get("kind") == "best" else None
     out = [
         _chart("Loss", rows, {"loss": ("loss", "after"), "cross_entropy": ("cross-entropy", "tuned")}, mark=mark,
