@@ -530,12 +530,12 @@ def test_a_stop_in_either_run_changes_nothing(by_heart, tmp_path, stopped):
     assert again.record["history"] == whole.record["history"]
 
 
-def two_units():
+def two_units(width=3):
     """A model that reads y off its input, by two units; by a third one, nothing."""
-    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    net = nn.Sequential(nn.Linear(2, width), nn.ReLU(), nn.Linear(width, 2))
     with torch.no_grad():
-        net[0].weight.copy_(torch.eye(3, 2)), net[0].bias.zero_()
-        net[2].weight.copy_(torch.eye(2, 3)), net[2].bias.zero_()
+        net[0].weight.copy_(torch.eye(width, 2)), net[0].bias.zero_()
+        net[2].weight.copy_(torch.eye(2, width)), net[2].bias.zero_()
     return net
 
 
@@ -568,6 +568,17 @@ def test_a_mask_as_good_as_the_model_is_preferred():
     found = bise.extract(two_units(), given_away(0.9), val=given_away(0.5), config=ExtractConfig(**QUICK))
     assert found.record["selection"]["epoch"] > 0
     assert found.record["selection"]["value"] == 1.0
+
+
+def test_a_collapse_before_the_first_validation_is_said_and_not_repeated():
+    """Targets so smooth that it is best to tell nothing; the margin, which is chosen, has no figure on val then."""
+    config = ExtractConfig(**QUICK, smoothing=0.99, lr=1.0, collapse="undo", baseline=False, validate_every=1)
+    rows = []
+    with pytest.warns(BiseWarning, match="closed wholly in epoch 1"):
+        found = bise.extract(two_units(2), given_away(0.9), val=given_away(0.5), config=config, log=rows.append)
+    assert found.record["targets"]["margin"] == 0.4
+    assert found.record["selection"] == {"kind": "last", "epoch": 0, "on": None}
+    assert not any("run" in row for row in rows)
 
 
 def test_the_preset_paper_has_neither_margin_nor_smoothing(model, data):

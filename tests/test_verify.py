@@ -79,34 +79,29 @@ def test_a_whole_run_keeps_every_promise(whole):
     assert result.stdout.count("✓ holds") == len(NAMES)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_run_of_two_keeps_them_too(tmp_path, seed, kept_runs):
+def test_runs_of_two_keep_them_too(tmp_path):
     """Margins that gain little on val were tried and, by the seed, taken or not; the log has both runs."""
     save_file(sure().state_dict(), tmp_path / "net.safetensors")
     own = ["--model", "test_verify:sure", "--weights", tmp_path / "net.safetensors", "--data", "test_verify:told"]
-    settings = [*QUICK, "--gamma", "0", "--seed", seed, "--no-baseline", "--tensorboard"]
-    result = run("extract", *own, "--out", tmp_path / "run", *settings)
-    assert result.exit_code == 0, result.output
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
-    which, targets = summary["selection"]["run"], summary["targets"]
-    kept_runs.add(which)
-    assert targets["margin"] == {1: 0.4, 2: 0.0}[which]
-    assert targets["other"]["margin"] == {1: 0.0, 2: 0.4}[which]
-    assert targets["other"]["value"] <= summary["selection"]["value"]
-    told_of = "were tried first, and were no better on val" if which == 2 else "classified with a margin (0.4)"
-    assert told_of in " ".join(result.output.split())
-    assert states(tmp_path / "run")[0]["log"] == "holds"
-    other = {1: "one with margin 0 and smoothing 0 had", 2: "one with margin 0.4 and smoothing 0.2 had"}[which]
-    assert other in (tmp_path / "run/report.html").read_text()
-    assert {path.name for path in (tmp_path / "run/events").iterdir()} == {"extract", "extract-2"}
-
-
-@pytest.fixture(scope="module")
-def kept_runs():
-    """Both cases are to occur among the seeds."""
-    found = set()
-    yield found
-    assert found == {1, 2}
+    kept = set()
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        settings = [*QUICK, "--gamma", "0", "--seed", seed, "--no-baseline", "--tensorboard"]
+        result = run("extract", *own, "--out", folder, *settings)
+        assert result.exit_code == 0, result.output
+        summary = json.loads((folder / "summary.json").read_text())
+        which, targets = summary["selection"]["run"], summary["targets"]
+        kept.add(which)
+        assert targets["margin"] == {1: 0.4, 2: 0.0}[which]
+        assert targets["other"]["margin"] == {1: 0.0, 2: 0.4}[which]
+        assert targets["other"]["value"] <= summary["selection"]["value"]
+        told_of = "were tried first, and were no better on val" if which == 2 else "classified with a margin (0.4)"
+        assert told_of in " ".join(result.output.split())
+        assert states(folder)[0]["log"] == "holds"
+        other = {1: "one with margin 0 and smoothing 0 had", 2: "one with margin 0.4 and smoothing 0.2 had"}[which]
+        assert other in (folder / "report.html").read_text()
+        assert {path.name for path in (folder / "events").iterdir()} == {"extract", "extract-2"}
+    assert kept == {1, 2}
 
 
 def edit(path, *keys, value):

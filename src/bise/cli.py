@@ -92,7 +92,7 @@ def demo(
     """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
     with _guard(resumable=True):
         from bise.demo import demo as run_demo
-        from bise.terminal import Bars
+        from bise.terminal import Bars, show_run
 
         folder = out or Path(f"runs/demo-{seed}")
         with Bars() as bars:
@@ -105,7 +105,7 @@ def demo(
                 resume=resume,
                 every=checkpoint_every,
             )
-        _show(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
+        show_run(summary, f"Coloured digits, ρ = {rho:g}: accuracy on the unbiased test set, %", folder, as_json)
 
 
 @app.command(epilog="Example: bise train biased-mnist --rho 0.99 --seed 0 --out runs/vanilla")
@@ -143,7 +143,7 @@ def train(
         from bise.files import finite
         from bise.recipes import recipe
         from bise.sources import rho_of
-        from bise.terminal import Bars, audit_table
+        from bise.terminal import Bars, audit_table, show_place
         from bise.training_job import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
@@ -170,7 +170,7 @@ def train(
         console = Console()
         console.print(audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
         console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
-        _where(console, out, summary["seconds"])
+        show_place(console, out, summary["seconds"])
 
 
 @app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
@@ -255,7 +255,7 @@ def extract(
     with _guard(resumable=True):
         from bise.jobs import extract_job
         from bise.sources import given
-        from bise.terminal import Bars
+        from bise.terminal import Bars, show_run
         from bise.training_job import recipe_of
 
         named: dict[str, Any] = {
@@ -292,7 +292,7 @@ def extract(
                 resume=resume,
                 every=checkpoint_every,
             )
-        _show(summary, "Accuracy on the test split, %", out, as_json)
+        show_run(summary, "Accuracy on the test split, %", out, as_json)
 
 
 @app.command(epilog="Example: bise finetune runs/a --epochs 20 --lr 0.001")
@@ -323,7 +323,7 @@ def finetune(
     with _guard(resumable=True):
         from bise.jobs import finetune_job
         from bise.sources import described_by, device_named, source_of
-        from bise.terminal import Bars
+        from bise.terminal import Bars, show_run
         from bise.training_job import finetune_settings
 
         changes = finetune_settings(preset, described_by(run))
@@ -344,7 +344,7 @@ def finetune(
                 resume=resume,
                 every=checkpoint_every,
             )
-        _show(summary, "Accuracy on the test split, %", run, as_json)
+        show_run(summary, "Accuracy on the test split, %", run, as_json)
 
 
 @app.command(epilog="Example: bise report runs/a --out for-a-colleague.html")
@@ -376,53 +376,6 @@ def _split(load: Any, split: str) -> Any:
     if data is None:
         raise BadInput(f"--data has no split {split!r}; choose another with --split")
     return data
-
-
-def _show(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
-    from rich.console import Console
-
-    from bise.files import finite
-    from bise.terminal import audit_table, shrunk_table
-
-    if as_json:
-        print(json.dumps(finite(summary), indent=2))
-        return
-    console = Console()
-    models = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
-    rows = {name: summary[name] for name in models if name in summary}
-    if any("unbiased" in row for row in rows.values()):
-        console.print(audit_table(title, rows))
-    if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
-        console.print(shrunk_table(summary["subnetwork"]["shrunk"]))
-    before, after = summary["weights"]["before"], summary["weights"]["after"]
-    console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
-    selection = summary["selection"]
-    chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
-    if selection["kind"] == "best" and selection["epoch"] == 0:
-        chosen = "none, the model itself was the best on val"
-    console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
-    targets = summary.get("targets") or {}
-    if "right" in targets and (targets["margin"] or targets["smoothing"]):
-        console.print(
-            f"the model has {targets['right']:.1%} of evenly drawn training samples right, so they had to be classified"
-            f" with a margin ({targets['margin']:g}) and smoothed targets ({targets['smoothing']:g})",
-            soft_wrap=True,
-        )
-    elif "other" in targets:
-        other = targets["other"]
-        console.print(
-            f"margin ({other['margin']:g}) and smoothed targets ({other['smoothing']:g}) were tried first, and were no"
-            f" better on val: {other['value']:.1%} against {selection['value']:.1%} without",
-            soft_wrap=True,
-        )
-    _where(console, folder, summary["seconds"])
-
-
-def _where(console: Any, folder: Path, seconds: float) -> None:
-    """Where everything is, and the page to open."""
-    console.print(f"run folder: {folder}  ({seconds:.0f} s)", soft_wrap=True, markup=False)
-    if (folder / "report.html").is_file():
-        console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
 def main() -> None:

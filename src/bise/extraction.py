@@ -49,11 +49,13 @@ def extract(
 ) -> Subnetwork:
     """Find the subnetwork of `model` that doesn't lean on b, on its own weights and device; the model is not changed.
 
-    `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays
-    at hand as `.last`; without it the last mask is returned. `progress(label, done, total)` and `log(row)` are
-    told how it goes. `workers` processes read data that are not in memory; None is up to four for picture files.
-    The state is kept in the file `checkpoint`, every so many seconds; where it exists already, the run goes on from
-    there and ends as it would have without the stop. What was done is in the result's `.record`.
+    `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays at
+    hand as `.last`; without it the last mask is returned. A run whose `margin` or `smoothing` is chosen for it and
+    gains little on `val` is repeated without them, and the better one is returned. `progress(label, done, total)` and
+    `log(row)` are told how it goes. `workers` processes read data that are not in memory; None is up to four for
+    picture files. The state is kept in the file `checkpoint`, every so many seconds; where it exists already, the run
+    goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside it. What
+    was done is in the result's `.record`.
     """
     config = config or ExtractConfig()
     if torch.is_inference_mode_enabled():

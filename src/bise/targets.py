@@ -53,8 +53,8 @@ def without(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | No
     targets, selection = record["targets"], record["selection"]
     margin = targets["margin"] if config.margin is not None else 0.0
     smoothing = targets["smoothing"] if config.smoothing is not None else 0.0
-    if (margin, smoothing) == (targets["margin"], targets["smoothing"]):
-        return None
+    if (margin, smoothing) == (targets["margin"], targets["smoothing"]) or selection["kind"] != "best":
+        return None  # the second: it collapsed before its first validation, and says so
     gained, errors = selection["value"] - selection["model"], 1 - selection["model"]
     return None if gained >= WORTH * errors else replace(config, margin=margin, smoothing=smoothing)
 
@@ -64,6 +64,8 @@ def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subne
 
     `run` of the selection says which of them it is, as in the log the rows of the second do.
     """
+    if again.record["selection"]["kind"] != "best":  # it collapsed before its first validation
+        return found
     value = {sub: sub.record["selection"]["value"] for sub in (found, again)}
     other, taken = sorted((again, found), key=value.__getitem__)
     record, refused = taken.record, other.record

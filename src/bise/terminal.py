@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 import time
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from bise.files import finite
 
 if TYPE_CHECKING:
     from bise.data.check import Check, SplitCheck
@@ -114,6 +118,49 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
         label = f"latency, batch {batch}, {times['device']}"
         table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table
+
+
+def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
+    """What came out of a run: tables, the promise, the selection, and where it all is; or the summary as JSON."""
+    if as_json:
+        print(json.dumps(finite(summary), indent=2))
+        return
+    console = Console()
+    models = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
+    rows = {name: summary[name] for name in models if name in summary}
+    if any("unbiased" in row for row in rows.values()):
+        console.print(audit_table(title, rows))
+    if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
+        console.print(shrunk_table(summary["subnetwork"]["shrunk"]))
+    before, after = summary["weights"]["before"], summary["weights"]["after"]
+    console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
+    selection = summary["selection"]
+    chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
+    if selection["kind"] == "best" and selection["epoch"] == 0:
+        chosen = "none, the model itself was the best on val"
+    console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
+    targets = summary.get("targets") or {}
+    if "right" in targets and (targets["margin"] or targets["smoothing"]):
+        console.print(
+            f"the model has {targets['right']:.1%} of evenly drawn training samples right, so they had to be classified"
+            f" with a margin ({targets['margin']:g}) and smoothed targets ({targets['smoothing']:g})",
+            soft_wrap=True,
+        )
+    elif "other" in targets:
+        other = targets["other"]
+        console.print(
+            f"margin ({other['margin']:g}) and smoothed targets ({other['smoothing']:g}) were tried first, and were no"
+            f" better on val: {other['value']:.1%} against {selection['value']:.1%} without",
+            soft_wrap=True,
+        )
+    show_place(console, folder, summary["seconds"])
+
+
+def show_place(console: Console, folder: Path, seconds: float) -> None:
+    """Where everything is, and the page to open."""
+    console.print(f"run folder: {folder}  ({seconds:.0f} s)", soft_wrap=True, markup=False)
+    if (folder / "report.html").is_file():
+        console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
 
 
 def check_lines(found: Check, width: int = 80) -> list[str]:
