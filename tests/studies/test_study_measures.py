@@ -19,9 +19,11 @@ from bise.models.small import SimpleConvNet
 from bise.placement import place
 from bise.recipes import recipe
 from bise.studies.counting import count
+from bise.studies.job import Job
 from bise.studies.mask_counts import PAPER as COUNTS
 from bise.studies.measures import PROBE, Sizes, bias_probe, magnitudes, points, ranked_masks
-from bise.studies.runner import few, parted
+from bise.studies.runner import Runner, few, parted
+from bise.studies.scale import SCALES
 from bise.studies.tables import Column, Line, footnote, spread, table
 from conftest import toy, toy_model
 
@@ -212,3 +214,21 @@ def test_a_share_of_every_cell_is_held_out():
     seen = [float(x) for part in (rest, held) for x, _, _ in part]
     assert sorted(seen) == list(range(59))
     assert [x.item() for x, _, _ in parted(data, 0.1, seed=1)[1]] != [x.item() for x, _, _ in held]
+
+
+@pytest.mark.data
+def test_colours_are_drawn_anew_for_the_same_digits(tmp_path):
+    runner = Runner(
+        SCALES["paper"], tmp_path, torch.device("cpu"), starts=lambda name: "scratch", root=lambda name: None
+    )
+    job = Job(label="", kind="extract", rho=0.99, seed=1)
+    train = runner.splits(job).train
+    drawn, quality = runner._biased(replace(job, redrawn=True), train)
+    y, b = labels(train).y, labels(train).b[:, 0]
+    other = labels(drawn).b[:, 0]
+    assert quality is None
+    assert torch.equal(labels(drawn).y, y)
+    conflicting, again = b != y, other != y
+    assert int(conflicting.sum()) == int(again.sum()) == pytest.approx(600, abs=10)  # 1 % of each class, rounded
+    assert int((conflicting & again).sum()) < 30  # by chance 6 are among both
+    assert runner._biased(job, train)[0] is train

@@ -46,6 +46,8 @@ class Job:
     noise: float = 0.0
     unbiased: bool = False
     """Extract on the training set without its bias, which nobody has: what is there to be found in the weights."""
+    redrawn: bool = False
+    """Extract on the same training samples with as much bias, but drawn anew: none that the model knows by heart."""
     held_out: float = 0.0
     """Share of each training cell that the mask is selected on, in place of val."""
     reestimate: bool = False
@@ -134,7 +136,7 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     """What the extraction depends on beside the vanilla model."""
     bias = {"kind": job.bias} | ({"p": job.noise} if job.bias == "noise" else {})
     out = {"extract": asdict(extract_config(job, scale)), "bias": bias, "reestimate": job.reestimate}
-    odd = {"unbiased": job.unbiased, "held_out": job.held_out}
+    odd = {"unbiased": job.unbiased, "redrawn": job.redrawn, "held_out": job.held_out}
     return out | {name: value for name, value in odd.items() if value}  # without them the hash stays as it was
 
 

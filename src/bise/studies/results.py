@@ -11,7 +11,6 @@ import torch
 
 from bise.errors import BadInput
 from bise.files import SCHEMA, finite, read_json, write_bytes
-from bise.runs import machine
 from bise.studies.job import Job, key_of
 from bise.studies.scale import Scale
 
@@ -46,7 +45,7 @@ def known_rows(folder: Path, scale: str) -> dict[str, Row]:
 
 def write_rows(path: Path, study: str, scale: Scale, rows: Iterable[Row]) -> None:
     """The whole file anew, in one step: a line for each row, so that changes can be read."""
-    head = {"schema": SCHEMA, "study": study, "scale": scale.name, "machine": machine()}
+    head = {"schema": SCHEMA, "study": study, "scale": scale.name}  # each row tells its own device
     text = json.dumps(head, indent=2, ensure_ascii=False)[:-2] + ',\n  "rows": [\n'
     lines = (json.dumps(finite(_short(row)), ensure_ascii=False, allow_nan=False) for row in rows)
     write_bytes(path, (text + ",\n".join(f"    {line}" for line in lines) + "\n  ]\n}\n").encode())

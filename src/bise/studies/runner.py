@@ -23,7 +23,7 @@ from bise.files import read_json, read_tensors, write_json, write_tensors
 from bise.finetuning import finetune, owning
 from bise.gates import Subnetwork, load
 from bise.placement import one_bottleneck, place
-from bise.recipes import recipe, splits, start
+from bise.recipes import Rho, recipe, splits, start
 from bise.reestimation import reestimate
 from bise.studies import measures
 from bise.studies.counting import count
@@ -172,7 +172,7 @@ class Runner:
         return usual
 
     def _extract(self, job: Job, vanilla: Vanilla, data: Splits) -> Subnetwork:
-        train, quality = (self.unbiased(job), None) if job.unbiased else self._biased(job, data.train)
+        train, quality = self._biased(job, data.train)
         settings = extract_config(job, self.scale)
         train, val = parted(train, job.held_out, job.seed) if job.held_out else (train, data.val)
         sub = extract(vanilla.model, train, val=val, config=settings, progress=self.progress)
@@ -183,7 +183,11 @@ class Runner:
         return sub
 
     def _biased(self, job: Job, train: Labelled) -> tuple[Labelled, dict[str, float] | None]:
-        """The training set with the b that the extraction is to see, and how good those are where they are guessed."""
+        """The training set that the extraction is to see, and how good its b are where they are guessed."""
+        if job.unbiased:
+            return self.unbiased(job), None
+        if job.redrawn:
+            return self._drawn(job, recipe_of(job, self.scale).rho, job.seed + 1000), None
         if job.bias == "noise":
             return noisy_bias(train, job.noise, job.seed), None
         if job.bias == "pseudo":
@@ -198,8 +202,12 @@ class Runner:
 
     def unbiased(self, job: Job) -> Labelled:
         """The training samples with every bias alike in every class."""
+        return self._drawn(job, 0.1, job.seed)
+
+    def _drawn(self, job: Job, rho: Rho, seed: int) -> Labelled:
+        """The training samples with other biases."""
         made, root = recipe_of(job, self.scale), self.root(job.recipe)
-        data = load_data(made.data, split="train", rho=0.1, seed=job.seed, protocol=made.protocol, root=root)
+        data = load_data(made.data, split="train", rho=rho, seed=seed, protocol=made.protocol, root=root)
         return data if self.scale.limit is None else few(data, self.scale.limit, job.seed)
 
     def figures(self, job: Job, network: nn.Module, masks: dict[str, Any]) -> dict[str, Any]:
