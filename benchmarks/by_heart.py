@@ -1,4 +1,4 @@
-"""When margins and smoothed targets help: models that know more and more of their training set, and wrong bias labels.
+"""When margins, smoothed targets and jitter help: models that know more and more of their training set, and wrong b.
 
     python benchmarks/by_heart.py --out results/by_heart.json
 
@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, float]] = {
     "neither": {"margin": 0.0, "smoothing": 0.0},
     "both": {"margin": MARGIN, "smoothing": SMOOTHING},
     "margin alone": {"margin": MARGIN, "smoothing": 0.0},
+    "jitter alone": {"jitter": 1.0},
     "default": {},
 }
 

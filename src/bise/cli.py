@@ -242,6 +242,9 @@ def extract(
         bool | None,
         typer.Option(help="Crop and mirror pictures as in training; default as the preset and the recipe say."),
     ] = None,
+    jitter: Annotated[
+        float | None, typer.Option(help="Turn, stretch and shift pictures: for models that know train by heart.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
@@ -270,6 +273,7 @@ def extract(
             "patience": patience,
             "baseline": baseline,
             "augment": augment,
+            "jitter": jitter,
         }
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device)

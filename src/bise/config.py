@@ -54,8 +54,8 @@ class ExtractConfig:
     """α: raise logits by α · ln p(y | b) in the cross-entropy, so that samples whose class is rare beside their b are
     to be classified with a margin; where a vanilla model knows them by heart, they'd say little without it. None is
     0.4 where it does, that is, where it has 95 % of evenly drawn training samples right, and 0 elsewhere, without val,
-    or where groups count by their sizes (sampler="natural", weights="none"). Should 0.4 take away less than a quarter
-    of the model's errors on val, 0 is tried too, and the better is kept."""
+    with jitter, or where groups count by their sizes (sampler="natural", weights="none"). Should 0.4 take away less
+    than a quarter of the model's errors on val, 0 is tried too, and the better is kept."""
     smoothing: float | None = None
     """Share of each target that the cross-entropy spreads over all classes; None is 0.2 and 0 in the same way."""
     mi: str = "auto"
@@ -93,6 +93,9 @@ class ExtractConfig:
 
     augment: bool = False
     """Augment while masks are learned, where the data set's transform can; the bias head is refined without."""
+    jitter: float = 0.0
+    """Turn, stretch, slant and shift pictures at random while masks are learned, as in TrainConfig: none of them is
+    then one that the model knows by heart, so that margin and smoothing are 0 unless they are given."""
     cache: bool = True
     """Refine the head on cached features; False runs the network anew for every head epoch, as augmentation needs."""
     memory: int = 4 << 30
@@ -138,7 +141,7 @@ class ExtractConfig:
         if self.smoothing is not None and not 0 <= self.smoothing < 1:
             raise BadInput(f"smoothing={self.smoothing} is out of range; give a share from 0 to below 1")
         _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
-        _at_least_zero(head_weight_decay=self.head_weight_decay, margin=self.margin)
+        _at_least_zero(head_weight_decay=self.head_weight_decay, margin=self.margin, jitter=self.jitter)
         _momentum(momentum=self.momentum, head_momentum=self.head_momentum)
         if not 0 < self.kappa < 1:
             raise BadInput(f"kappa={self.kappa} can't anneal the temperature; give a value between 0 and 1")

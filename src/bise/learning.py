@@ -144,7 +144,7 @@ class Learner:
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
-        moving = self.inputs.x is None or (c.augment and self.inputs.transform is not None)
+        moving = self.inputs.x is None or (c.augment and self.inputs.transform is not None) or c.jitter > 0
         if c.cache and c.bn == "frozen" and not moving and self.device.type in standing.DEVICES:
             self.standing = standing.Standing(self)
         resume(self)
@@ -226,7 +226,8 @@ class Learner:
         with self._clock("mask steps"), self.sub.features() as self.caught:
             figures = None if self.standing is None or self.done is not None else self.standing.run(order)
             if figures is None:
-                figures = self.steps.run(order, self.generator if c.augment else None, done=self.done, after=after)
+                draws = self.generator if c.augment or c.jitter else None
+                figures = self.steps.run(order, draws, done=self.done, after=after)
         self.scores.release()
         self.done = None
         check_figures(figures, order, c.batch_size, epoch=epoch, advice=advice)

@@ -32,10 +32,11 @@ def chosen_targets(
 
     Where it was looked at, `right` is the share of evenly drawn training samples that it has right, its gates open.
     Smoothed targets reward closing units as such, so groups have to count alike; else only the largest would. Without
-    val nobody would see where they do harm, as on a ResNet-18 that has learned all of Corrupted-CIFAR10.
+    val nobody would see where they do harm, as on a ResNet-18 that has learned all of Corrupted-CIFAR10. Jittered
+    samples aren't known by heart.
     """
     margin, smoothing = config.margin, config.smoothing
-    if (config.sampler == "natural" and config.weights == "none") or not val:
+    if (config.sampler == "natural" and config.weights == "none") or not val or config.jitter:
         margin, smoothing = margin or 0.0, smoothing or 0.0
     out: dict[str, float] = {}
     if margin is None or smoothing is None:

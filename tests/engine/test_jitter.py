@@ -1,8 +1,9 @@
-"""Pictures turned, stretched and shifted while weights are trained: against rot90, a slice, and by its seed."""
+"""Pictures turned, stretched and shifted while weights or masks are learned: against rot90, a slice, by its seed."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
-from bise import BadInput, TrainConfig
+from bise import BadInput, ExtractConfig, TrainConfig
 from bise.data import Labelled
 from bise.data.transforms import JITTER_DRAWS, Transform, jittered
 from bise.engine.inputs import Inputs
@@ -79,6 +80,17 @@ def test_augmenting_and_jittering_have_numbers_of_their_own():
     assert torch.equal(inputs.example(6), data.transform(pictures))  # nothing is augmented unless it is asked for
 
 
+def test_jitter_alone_leaves_out_what_the_transform_would_augment():
+    pictures = torch.randint(0, 256, (6, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = Labelled(TensorDataset(pictures), y=[0, 1] * 3, b=[0, 1] * 3, transform=Transform(crop=2, flip=True))
+    inputs = Inputs(data, CPU)
+    inputs.jitter_by(0.7)
+    inputs.augments = False
+    found = inputs.draws(6, torch.Generator().manual_seed(3))
+    assert found.shape == (6, JITTER_DRAWS)
+    assert torch.equal(inputs.gather(torch.arange(6), found), jittered(data.transform(pictures), found, 0.7))
+
+
 def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
@@ -113,12 +125,54 @@ def test_training_jitters_by_its_seed_and_goes_on_after_a_stop(pictures, tmp_pat
     assert bise.fingerprint(bise.finetune(network(), pictures, **where).bare()) == whole
 
 
+QUICK = ExtractConfig(jitter=1.0, tau_min=0.2, upsilon=2, steps=4, head_steps=2, head_epochs=1, baseline=False, seed=1)
+
+
+def scores(pictures, config, **where):
+    return torch.cat(list(bise.extract(network(), pictures, config=config, **where).scores.values()))
+
+
+def test_masks_are_learned_by_jitter_of_their_seed_and_go_on_after_a_stop(pictures, tmp_path):
+    whole = scores(pictures, QUICK)
+    assert torch.equal(scores(pictures, QUICK), whole)
+    assert not torch.equal(scores(pictures, replace(QUICK, jitter=0.0)), whole)
+    # the pictures come anew in each step, so nothing of the network may be computed beforehand but the head's features
+    assert torch.equal(scores(pictures, replace(QUICK, cache=False)), whole)
+
+    class Stop(Exception):
+        pass
+
+    def log(row):
+        if row["epoch"] == 3:
+            raise Stop
+
+    where = {"checkpoint": tmp_path / "x.safetensors", "checkpoint_every": 0}
+    with pytest.raises(Stop):
+        scores(pictures, QUICK, log=log, **where)
+    assert torch.equal(scores(pictures, QUICK, **where), whole)
+
+
+def test_jittered_pictures_need_no_margin(pictures):
+    model = bise.finetune(network(), pictures, config=TrainConfig(epochs=60, lr=0.05, sampler="balanced")).bare()
+    plain, moved = (
+        bise.extract(model, pictures, val=pictures, config=replace(QUICK, jitter=jitter)).record["targets"]
+        for jitter in (0.0, 1.0)
+    )
+    assert plain["right"] >= 0.95
+    assert (plain["other"]["margin"], plain["other"]["smoothing"]) == (0.4, 0.2)  # tried, and no gain on this val
+    assert moved == {"margin": 0.0, "smoothing": 0.0}
+    given = replace(QUICK, margin=0.3)
+    assert bise.extract(model, pictures, val=pictures, config=given).record["targets"]["margin"] == 0.3
+
+
 @pytest.mark.parametrize("bad", [-1.0, math.inf, math.nan])
-def test_an_amount_that_is_none_is_refused(bad):
+@pytest.mark.parametrize("kind", [TrainConfig, ExtractConfig])
+def test_an_amount_that_is_none_is_refused(kind, bad):
     with pytest.raises(BadInput, match="jitter="):
-        TrainConfig(jitter=bad)
+        kind(jitter=bad)
 
 
-def test_what_is_no_picture_is_refused():
+@pytest.mark.parametrize(("job", "config"), [(bise.finetune, TrainConfig(jitter=1.0)), (bise.extract, QUICK)])
+def test_what_is_no_picture_is_refused(job, config):
     with pytest.raises(BadInput, match="jitter=1 turns and shifts pictures, and these inputs are none"):
-        bise.finetune(toy_model(), toy(100), config=TrainConfig(jitter=1.0))
+        job(toy_model(), toy(100), config=config)

@@ -41,6 +41,8 @@ class Inputs:
     channels_last = False
     jitter = 0.0
     """How much pictures are turned, stretched, slanted and shifted where they are augmented."""
+    augments = True
+    """Whether the transform augments too where there are draws, or jitter alone does."""
 
     def __init__(
         self,
@@ -124,11 +126,17 @@ class Inputs:
         """Random numbers for augmenting `count` samples, on the device; None where nothing is to be augmented."""
         if augment is None or isinstance(augment, Tensor):
             return augment
-        draws = None if self.transform is None else self.transform.draw(count, augment)
+        draws = self.transform.draw(count, augment) if self.transform is not None and self.augments else None
         if self.jitter:
             more = torch.rand(count, JITTER_DRAWS, generator=augment)
             draws = more if draws is None else torch.cat([draws, more], 1)
         return None if draws is None else draws.to(self.device)
+
+    def jitter_by(self, share: float) -> None:
+        """Turn, stretch, slant and shift pictures so much wherever there are draws."""
+        if share and not _are_pictures(self.example(1)):
+            raise BadInput(f"jitter={share:g} turns and shifts pictures, and these inputs are none; leave it at 0")
+        self.jitter = share
 
     def _stored(self, chunks: list[Tensor]) -> Iterator[tuple[Any, Tensor]]:
         """x of each run of indices as it is stored, on the device."""
@@ -271,6 +279,10 @@ class _Lists:
 
     def __iter__(self) -> Iterator[list[int]]:
         return (chunk.tolist() for chunk in self.chunks)
+
+
+def _are_pictures(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() == 4 and x.is_floating_point()
 
 
 class _XOnly(Dataset[Any]):

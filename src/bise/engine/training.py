@@ -100,11 +100,7 @@ class _Training:
         if not self.parameters:
             raise BadInput("there is nothing to train: the network owns no parameter")
         inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
-        inputs.jitter = config.jitter
-        if config.jitter and not _are_pictures(inputs.example(1)):
-            raise BadInput(
-                f"jitter={config.jitter:g} turns and shifts pictures, and these inputs are none; leave it at 0"
-            )
+        inputs.jitter_by(config.jitter)
         rate = torch.tensor(config.lr, device=inputs.device) if inputs.device.type == "cuda" else None
         self.optimizer = _optimizer(self.parameters, config, rate)
         self.precision = resolved(config.precision, sub.network)
@@ -220,10 +216,6 @@ class _Training:
         if self.checkpoint is not None:
             result = {f"own.{name}": tensor for name, tensor in _owned(self.sub).items()}
             self.checkpoint.conclude(result, {"history": self.history})
-
-
-def _are_pictures(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.dim() == 4 and x.is_floating_point()
 
 
 def _put(sub: Subnetwork, tensors: dict[str, Tensor]) -> None:

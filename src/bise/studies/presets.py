@@ -30,6 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "`balanced`, no margin": {"changes": {"margin": 0.0}},
     "`balanced`, no smoothing": {"changes": {"smoothing": 0.0}},
     "`balanced`, annealed by progress": {"changes": {"patience": 2}},
+    "`balanced`, pictures jittered": {"changes": {"jitter": 1.0}},
     "`balanced`, selected on held-out training samples": {"held_out": 0.1},
     "`balanced`, statistics updated": {"changes": {"bn": "statistics"}},
     "`balanced`, statistics estimated anew": {"reestimate": True},
