@@ -1,11 +1,12 @@
-"""When margins, smoothed targets and jitter help: models that know more and more of their training set, and wrong b.
+"""When margins, smoothed targets and jitter help: for models that know more and more of their training set.
 
     python benchmarks/by_heart.py --out results/by_heart.json
 
 An MLP on digits of 14 × 14 pixels before coloured backgrounds, ρ = 0.97, trained for longer and longer; then the one
-that was trained longest, with more and more wrong bias labels. Extraction is the default's, with margin and smoothing
-as said or, in the last column, as the run chooses them, judged on the validation set. A quarter of an hour on one
-core; writes the tables of docs/choosing.md too.
+that was trained longest, with more and more wrong bias labels. Extraction is the default's, with margin, smoothing and
+jitter as said or, in the last column, as the run chooses them; masks are selected and judged on the validation set.
+Then the last masks of runs that have none, judged on it too. Twenty minutes on one core; writes the tables of
+docs/choosing.md too.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ VARIANTS: dict[str, dict[str, float]] = {
     "jitter alone": {"jitter": 1.0},
     "default": {},
 }
+BLIND = ("neither", "both", "jitter alone")
+"""Those that are tried without a validation set too."""
 
 
 def digits(split: str, count: int, seed: int) -> tuple[torch.Tensor, Cells]:
@@ -80,6 +83,9 @@ def measured(model: nn.Module, x: torch.Tensor, cells: Cells, val: Labelled, wro
         config = bise.ExtractConfig(seed=seed, baseline=False, **changes)
         sub = bise.extract(model, train, val=val, config=config)
         row[name] = bise.audit(sub, val).accuracy
+    for name in BLIND if not wrong else ():
+        sub = bise.extract(model, train, config=bise.ExtractConfig(seed=seed, **VARIANTS[name]))
+        row[f"{name}, no val"] = bise.audit(sub, val).accuracy
     return row
 
 
@@ -88,7 +94,9 @@ def tables(content: dict[str, Any]) -> str:
     long = _table("epochs", EPOCHS, [r for r in content["rows"] if not r["wrong"]], "epochs", ["right", *head])
     last = [r for r in content["rows"] if r["epochs"] == EPOCHS[-1]]
     noisy = _table("wrong bias labels, %", WRONG, last, "wrong", head, 100)
-    return f"{long}\n\n{noisy}"
+    right = [r for r in content["rows"] if not r["wrong"]]
+    blind = _table("epochs", EPOCHS, right, "epochs", [f"{name}, no val" for name in BLIND])
+    return f"{long}\n\n{noisy}\n\n{blind}"
 
 
 def _table(title: str, values: tuple, rows: list[dict[str, Any]], key: str, names: list[str], factor: int = 1) -> str:

@@ -300,6 +300,12 @@ def test_train_extract_finetune_shrink_audit(tmp_path, data_root):
     assert json.loads(result.stdout)["unbiased"] == pytest.approx(summary_of(found)["subnetwork"]["unbiased"])
 
 
+@pytest.mark.parametrize(("rho", "even"), [(0.99, False), (0.997, False), (0.998, False), (0.999, True)])
+def test_few_conflicting_digits_are_finetuned_by_even_draws(rho, even):
+    settings = TrainConfig.finetuning(**recipe("biased-mnist", rho=rho).finetune_balanced)
+    assert (settings.sampler, settings.margin) == (("balanced", 0.0) if even else ("natural", 0.8))
+
+
 @pytest.mark.data
 def test_biased_mnist_trains_by_its_recipe_and_selects_on_val(tmp_path, data_root):
     vanilla, found = tmp_path / "vanilla", tmp_path / "found"

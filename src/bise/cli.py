@@ -222,10 +222,10 @@ def extract(
     mi: Annotated[str | None, typer.Option(help="auto, conflicting, batch or none.")] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="α: raise logits by α · ln p(y | b); default 0.4 for models that know train by heart."),
+        typer.Option(help="α: raise logits by α · ln p(y | b); default 0.4 for models that know unjittered train."),
     ] = None,
     smoothing: Annotated[
-        float | None, typer.Option(help="Share of a target spread over all classes; default 0.2 for such models.")
+        float | None, typer.Option(help="Share of a target spread over all classes; default 0.2 in the same case.")
     ] = None,
     bn: Annotated[str | None, typer.Option(help="BatchNorm: frozen, statistics or all.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a batch.")] = None,

@@ -97,7 +97,7 @@ def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         metric="accuracy",
         # by val: the high rate forgets what the vanilla model has learned by heart, and jitter keeps the few
         # conflicting digits new. Logits adjusted by p(y | b) on natural passes use all digits, a little less than
-        # wholly, since those of the training set are surer than others; at 0.999 the 60 conflicting ones would hardly
+        # wholly, since those of the training set are surer than others; at 0.999 the 63 conflicting ones would hardly
         # count there, so that even draws are the better
         finetune_balanced={
             "lr": 0.1,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import fields
 from html.parser import HTMLParser
+from inspect import signature
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from bise import ExtractConfig, TrainConfig, cli
 from bise.cli import app
 from bise.errors import BadInput, BiseWarning
 from bise.report import add_report, write_report
 from bise.report.colours import DARK, LIGHT, contrast, heat
 from bise.report.markup import embedded, tag
+from bise.report.words import commands
 
 VOID = {"meta", "img", "input", "br", "link"}
 FIGURES = ("accuracy", "groups", "threshold", "samples", "removed", "course", "verified", "reproduce", "words")
@@ -186,6 +191,30 @@ def test_the_reproducing_commands_name_the_device_and_whole_numbers(picture_run,
     assert finetune.endswith(" --device cuda:0")
     assert " --lr 0.012345678 " in finetune
     assert " --device cpu " in "".join(parsed(picture_run).text["code"])
+
+
+def settable(command, config):
+    """What an option of the command sets in the configuration; --weights is a file."""
+    return sorted(set(signature(command).parameters) & {field.name for field in fields(config)} - {"weights"})
+
+
+def test_the_reproducing_commands_name_every_setting_that_has_an_option():
+    found = {name: "text" if name in ("mi", "bn", "sampler") else 3 for name in settable(cli.extract, ExtractConfig)}
+    config = {"preset": "balanced", "extract": found | {"baseline": False, "augment": True}}
+    tuned = dict.fromkeys(settable(cli.finetune, TrainConfig), 2)
+    facts = SimpleNamespace(config=config, summary={"finetune": tuned}, finetune={}, folder="x")
+    extract, finetune = commands(facts)
+    for line, names in ((extract, found), (finetune, tuned)):
+        options = {word.removeprefix("--no-").removeprefix("--").replace("-", "_") for word in line.split()}
+        assert set(names) <= options
+    assert "--no-baseline" in extract
+    assert "baseline" not in commands(facts_with(facts, baseline=True))[0]
+    assert "jitter" not in commands(facts_with(facts, jitter=0.0))[0]
+
+
+def facts_with(facts, **changes):
+    config = facts.config | {"extract": facts.config["extract"] | changes}
+    return SimpleNamespace(**{**vars(facts), "config": config})
 
 
 def test_a_page_that_fails_does_not_fail_the_run(tmp_path):

@@ -232,3 +232,9 @@ def test_colours_are_drawn_anew_for_the_same_digits(tmp_path):
     assert int(conflicting.sum()) == int(again.sum()) == pytest.approx(600, abs=10)  # 1 % of each class, rounded
     assert int((conflicting & again).sum()) < 30  # by chance 6 are among both
     assert runner._biased(job, train)[0] is train
+
+
+@pytest.mark.parametrize("odd", [{"bias": "noise"}, {"bias": "pseudo"}, {"protocol": "held-out"}])
+def test_what_data_drawn_anew_cannot_have_is_refused(odd):
+    with pytest.raises(BadInput, match=f"{next(iter(odd))}='{next(iter(odd.values()))}'"):
+        Job(label="", kind="extract", redrawn=True, **odd)

@@ -168,8 +168,8 @@ def commands(facts: Facts) -> list[str]:
         lines.append(_extract_command(config, source, out))
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
-        options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "seed") if key in tuned}
-        options["jitter"] = tuned.get("jitter") or None
+        options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "sampler", "seed") if key in tuned}
+        options |= {key: tuned.get(key) or None for key in ("margin", "jitter")}
         options["device"] = facts.finetune.get("device")
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
@@ -212,13 +212,16 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
     fields = config["extract"]
-    named = ("gamma", "mi", "bn", "batch_size", "steps", "upsilon", "patience", "seed")
+    named = ("gamma", "mi", "margin", "smoothing", "bn", "batch_size", "steps", "upsilon", "patience", "seed")
     options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
+    options["jitter"] = fields.get("jitter") or None
     options |= {"bottleneck": config.get("bottleneck"), "device": config.get("device"), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
     # a recipe may augment by itself, so that its run has to say it either way
     augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
-    return f"bise extract{_options(options)}{augment}{sites}"
+    usual = config.get("preset") != "paper"
+    baseline = "" if fields.get("baseline", usual) == usual else " --no-baseline" if usual else " --baseline"
+    return f"bise extract{_options(options)}{augment}{baseline}{sites}"
 
 
 def _options(options: Mapping[str, Any]) -> str:

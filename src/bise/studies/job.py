@@ -47,7 +47,7 @@ class Job:
     unbiased: bool = False
     """Extract on the training set without its bias, which nobody has: what is there to be found in the weights."""
     redrawn: bool = False
-    """Extract on the same training samples with as much bias, but drawn anew: none that the model knows by heart."""
+    """Extract on the same training samples with as much bias, but drawn anew: the model knows no conflicting one."""
     held_out: float = 0.0
     """Share of each training cell that the mask is selected on, in place of val."""
     reestimate: bool = False
@@ -62,6 +62,10 @@ class Job:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise BadInput(f"kind={self.kind!r} is unknown; use {' or '.join(KINDS)}")
+        if (self.unbiased or self.redrawn) and self.bias != "labels":
+            raise BadInput(f"bias={self.bias!r} can't be had on data drawn anew, whose b are known; use 'labels'")
+        if self.redrawn and self.protocol not in (None, "paper"):
+            raise BadInput(f"protocol={self.protocol!r} draws val with the data, which would then train; use 'paper'")
 
     @property
     def extracts(self) -> bool:
