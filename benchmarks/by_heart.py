@@ -91,10 +91,10 @@ def measured(model: nn.Module, x: torch.Tensor, cells: Cells, val: Labelled, wro
 
 def tables(content: dict[str, Any]) -> str:
     head = ["vanilla", *VARIANTS]
-    long = _table("epochs", EPOCHS, [r for r in content["rows"] if not r["wrong"]], "epochs", ["right", *head])
+    right = [r for r in content["rows"] if not r["wrong"]]
+    long = _table("epochs", EPOCHS, right, "epochs", ["right", *head])
     last = [r for r in content["rows"] if r["epochs"] == EPOCHS[-1]]
     noisy = _table("wrong bias labels, %", WRONG, last, "wrong", head, 100)
-    right = [r for r in content["rows"] if not r["wrong"]]
     blind = _table("epochs", EPOCHS, right, "epochs", [f"{name}, no val" for name in BLIND])
     return f"{long}\n\n{noisy}\n\n{blind}"
 

@@ -222,7 +222,7 @@ def extract(
     mi: Annotated[str | None, typer.Option(help="auto, conflicting, batch or none.")] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="α: raise logits by α · ln p(y | b); default 0.4 for models that know unjittered train."),
+        typer.Option(help="α: raise logits by α · ln p(y | b); default 0.4 for models that know train by heart."),
     ] = None,
     smoothing: Annotated[
         float | None, typer.Option(help="Share of a target spread over all classes; default 0.2 in the same case.")
@@ -243,7 +243,7 @@ def extract(
         typer.Option(help="Crop and mirror pictures as in training; default as the preset and the recipe say."),
     ] = None,
     jitter: Annotated[
-        float | None, typer.Option(help="Turn, stretch and shift pictures: for models that know train by heart.")
+        float | None, typer.Option(help="Turn, stretch and shift pictures at random, and choose no margin then; try 1.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,

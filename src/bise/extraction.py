@@ -128,8 +128,7 @@ def _extract(
     held = [inputs] if validation is None else [inputs, validation.inputs]
     inputs.jitter_by(config.jitter)
     inputs.augments = config.augment
-    changing = config.augment and inputs.transform is not None and inputs.transform.augments
-    frozen = config.cache and config.bn == "frozen" and not (changing or config.jitter)
+    frozen = config.cache and config.bn == "frozen" and not inputs.changing
     draws = config.total_steps(len(cells)) * config.batch_size
     # half of what is left, since features on the device are worth more
     with frozen_part(sub, held, draws, memory.left // 2, precision) if frozen else nullcontext(held) as passed:

@@ -144,7 +144,7 @@ class Learner:
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
-        moving = self.inputs.x is None or (c.augment and self.inputs.transform is not None) or c.jitter > 0
+        moving = self.inputs.x is None or self.inputs.changing
         if c.cache and c.bn == "frozen" and not moving and self.device.type in standing.DEVICES:
             self.standing = standing.Standing(self)
         resume(self)
@@ -226,7 +226,7 @@ class Learner:
         with self._clock("mask steps"), self.sub.features() as self.caught:
             figures = None if self.standing is None or self.done is not None else self.standing.run(order)
             if figures is None:
-                draws = self.generator if c.augment or c.jitter else None
+                draws = self.generator if self.inputs.changing else None
                 figures = self.steps.run(order, draws, done=self.done, after=after)
         self.scores.release()
         self.done = None

@@ -218,9 +218,7 @@ def test_a_share_of_every_cell_is_held_out():
 
 @pytest.mark.data
 def test_colours_are_drawn_anew_for_the_same_digits(tmp_path):
-    runner = Runner(
-        SCALES["paper"], tmp_path, torch.device("cpu"), starts=lambda name: "scratch", root=lambda name: None
-    )
+    runner = Runner(SCALES["paper"], tmp_path, CPU, starts=lambda name: "scratch", root=lambda name: None)
     job = Job(label="", kind="extract", rho=0.99, seed=1)
     train = runner.splits(job).train
     drawn, quality = runner._biased(replace(job, redrawn=True), train)

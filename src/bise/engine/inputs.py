@@ -132,6 +132,11 @@ class Inputs:
             draws = more if draws is None else torch.cat([draws, more], 1)
         return None if draws is None else draws.to(self.device)
 
+    @property
+    def changing(self) -> bool:
+        """Whether a sample is another picture each time, where there are draws."""
+        return self.jitter > 0 or (self.augments and self.transform is not None and self.transform.augments)
+
     def jitter_by(self, share: float) -> None:
         """Turn, stretch, slant and shift pictures so much wherever there are draws."""
         if share and not _are_pictures(self.example(1)):
