@@ -11,7 +11,7 @@ from bise.data import Labelled, labels
 from bise.data.sampling import Sampler
 from bise.data.transforms import Transform
 from bise.engine.inputs import Inputs
-from bise.engine.precision import fast_convolutions
+from bise.engine.precision import fast_convolutions, repeatable_convolutions
 from bise.engine.together import together
 from bise.engine.training import fit
 from bise.finetuning import owning
@@ -185,16 +185,27 @@ def test_results_come_in_the_order_of_the_jobs_and_errors_come_through():
         together([lambda: 1, fail], CPU)
 
 
+@pytest.mark.parametrize("trying", [False, True])
+def test_who_wants_the_same_sums_each_time_gets_them(trying):
+    cudnn = torch.backends.cudnn
+    before, cudnn.benchmark = (cudnn.benchmark, cudnn.deterministic), trying
+    try:
+        with repeatable_convolutions(), fast_convolutions(torch.device("cuda")):
+            assert (cudnn.benchmark, cudnn.deterministic) == (False, True)  # trying would choose by the clock
+        assert (cudnn.benchmark, cudnn.deterministic) == (trying, before[1])
+    finally:
+        cudnn.benchmark = before[0]
+
+
 def test_the_callers_cudnn_settings_come_back():
     before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
 
     def fail():
         with fast_convolutions(torch.device("cuda")):
             assert torch.backends.cudnn.benchmark
-            assert torch.backends.cudnn.deterministic
             raise KeyError
 
-    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.deterministic = False
     try:
         with pytest.raises(KeyError):
             fail()

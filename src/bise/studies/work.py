@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from bise.data.contract import Progress
+from bise.engine.precision import repeatable_convolutions
 from bise.errors import BadInput, BiseWarning, Unwritable
 from bise.sources import device_named
 from bise.studies.job import Job
@@ -93,7 +94,8 @@ class Worker:
         if job.kind != "count" and job.recipe in ON_REQUEST and not self._has_data(job):
             return Outcome(key=task.key, lacking=self.lacking[job.recipe])
         begun = time.monotonic()
-        found = self.runner(job)
+        with repeatable_convolutions():  # the weights aren't kept in the repository, their hash is
+            found = self.runner(job)
         if self.place.processes > 1 and job.kind != "count":  # others were at work beside it
             found = found | {"seconds": None}
             found.pop("phases", None)
