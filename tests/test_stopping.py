@@ -132,7 +132,7 @@ def test_a_finished_run_is_recognised_and_left_alone(extracted):
 def test_another_configuration_other_data_and_other_weights_are_refused(extracted, tmp_path):
     out = ["--out", extracted, "--resume"]
     line = sentence(run("extract", *OWN, *QUICK, "--gamma", "2", *out))
-    assert "another configuration (extract.gamma is 1.0 there and 2.0 here); choose another folder" in line
+    assert "another configuration (extract.gamma is 0.3 there and 2.0 here); choose another folder" in line
     other = ["--model", "test_stopping:make", "--data", "test_stopping:other_splits"]
     assert "source.data is test_stopping:splits there" in sentence(run("extract", *other, *QUICK, *out))
     with pytest.MonkeyPatch.context() as patch:

@@ -219,6 +219,7 @@ def extract(
     device: DeviceOption = "auto",
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
+    head_epochs: Annotated[int | None, typer.Option(help="E, epochs of the bias head after each annealing.")] = None,
     mi: Annotated[str | None, typer.Option(help="auto, conflicting, batch or none.")] = None,
     margin: Annotated[
         float | None,
@@ -263,6 +264,7 @@ def extract(
 
         named: dict[str, Any] = {
             "gamma": gamma,
+            "head_epochs": head_epochs,
             "mi": mi,
             "margin": margin,
             "smoothing": smoothing,

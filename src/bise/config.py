@@ -42,7 +42,7 @@ def _momentum(**values: float) -> None:
 class ExtractConfig:
     """How a subnetwork is looked for. The defaults are the preset `balanced`."""
 
-    gamma: float = 1.0
+    gamma: float = 0.3
     """γ, the weight of the mutual information."""
     sampler: str = "balanced"
     """How batches are drawn: "natural" passes over the data, or "balanced", strata evenly."""
@@ -83,7 +83,7 @@ class ExtractConfig:
     tau_min: float = 1e-3
     """τ_min: … until it falls below this."""
 
-    head_epochs: int = 50
+    head_epochs: int = 5
     """E: epochs of the bias head before the masks are learned and after each annealing."""
     head_steps: int | None = 20
     """Steps of a head epoch; None is one pass over the data."""
@@ -157,6 +157,7 @@ class ExtractConfig:
     def paper(cls, **changes: Any) -> ExtractConfig:
         """Algorithm 1 to the letter: natural passes, the paper's weights, its schedule."""
         letter: dict[str, Any] = {
+            "gamma": 1.0,
             "sampler": "natural",
             "weights": "paper",
             "margin": 0.0,
@@ -165,6 +166,7 @@ class ExtractConfig:
             "head_data": "natural",
             "steps": None,
             "upsilon": 10,
+            "head_epochs": 50,
             "head_steps": None,
             "collapse": "undo",
             "selection": "accuracy",

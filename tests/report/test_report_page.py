@@ -171,7 +171,7 @@ def test_the_reproducing_command_is_one_that_exists(picture_run):
     code = parsed(picture_run).text["code"]
     command = next(text for text in code if text.startswith("bise extract"))
     assert "--model mine:net" in command
-    assert "--gamma 1" in command
+    assert "--gamma 0.3" in command
     assert any("bise finetune runs/pictures --epochs 2" in text for text in code)
     assert any(text.endswith("\nbise shrink runs/pictures") for text in code)
 

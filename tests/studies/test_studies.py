@@ -30,6 +30,7 @@ from bise.studies.reproduction import Limits, planned, reproduce
 from bise.studies.results import read_rows
 from bise.studies.scale import SCALES
 from bise.studies.study import Study
+from bise.studies.tables import Line, footnote
 
 ROOT = Path(__file__).parent.parent.parent
 SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
@@ -376,9 +377,14 @@ def test_data_that_are_missing_leave_the_rest_alone(tmp_path):
 
 def test_every_study_is_planned_at_the_papers_scale():
     keys = {name: planned([study], PAPER, Limits(), scratch) for name, study in STUDIES.items()}
-    # the best mask at γ = 1 and ρ = 0.99 is in all of these, so it is done once
-    same = key_of(configuration(Job(label="", kind="extract", rho=0.99), PAPER, "scratch"))
-    for name in ("biased-mnist", "summary", "gamma", "loss-ablation", "sensitivity", "batch-norm", "label-noise"):
+    # the default's best mask at ρ = 0.99 is in all of these, so it is done once
+    job = Job(label="", kind="extract", rho=0.99)
+    same = key_of(configuration(job, PAPER, "scratch"))
+    for name in ("biased-mnist", "summary", "presets"):
+        assert same in keys[name], name
+    # and so is the one around which the paper's ablations vary one thing
+    same = key_of(configuration(replace(job, changes={"gamma": 1.0, "head_epochs": 50}), PAPER, "scratch"))
+    for name in ("presets", "gamma", "loss-ablation", "sensitivity", "batch-norm", "label-noise"):
         assert same in keys[name], name
     assert set(keys["summary"]) <= set().union(*(keys[name] for name in STUDIES if name != "summary"))
     # 3 ρ × 3 seeds × (vanilla + 2 presets × (extraction, finetuned, control))
@@ -386,6 +392,18 @@ def test_every_study_is_planned_at_the_papers_scale():
     everything = planned(list(STUDIES.values()), PAPER, Limits(), scratch)
     data = [item.job.data for item in everything.values()]
     assert sum(a != b for a, b in pairwise(data)) == len(set(data)) - 1  # loaded once each
+
+
+def test_rows_from_other_vanilla_models_are_named_as_in_the_table():
+    def row(label, seed, weights):
+        return {"label": label, "recipe": "biased-mnist", "rho": 0.99, "seed": seed, "weights": weights}
+
+    same = [row("vanilla", 0, "a"), row("one", 0, "a"), row("vanilla", 1, "b"), row("one", 1, "b")]
+    assert "other vanilla models" not in footnote(same)
+    assert "other vanilla models" not in footnote([*same, row("two", 2, "c")])  # another seed has its own
+    other = [*same, row("two", 0, "x"), row("two", 1, "y"), row("one", 1, "z")]
+    lines = [Line(title="The second", label="two"), Line(title="The second, last", label="two")]
+    assert footnote(other, lines).endswith("of the same recipe and seed: “The second” (2), “one” (1).")
 
 
 def test_limits():
@@ -397,11 +415,16 @@ def test_limits():
     assert found == {(seed, 0.99, label) for seed in (0, 2) for label in labels}
     plan = planned([STUDIES["biased-mnist"]], PAPER, Limits(presets=("paper",), only=("extract",)), scratch)
     assert {item.job.label for item in plan.values()} == {"extraction, paper"}
+    plan = planned([STUDIES["presets"]], PAPER, Limits(line="on unbiased data"), scratch)
+    assert len(plan) == 2 * 3 * 3  # two lines, three ρ, three seeds
+    assert all("on unbiased data" in item.job.label for item in plan.values())
+    assert planned([STUDIES["mask-counts"]], PAPER, Limits(presets=("paper",)), scratch)  # counting has no preset
 
 
 def test_settings_of_the_papers_scale():
     job = Job(label="", kind="finetune", recipe="corrupted-cifar10", rho=0.98, seed=2)
-    assert extract_config(job, PAPER) == ExtractConfig(margin=0.0, smoothing=0.0, seed=2)
+    assert extract_config(job, PAPER) == ExtractConfig(gamma=1.0, head_epochs=50, margin=0.0, smoothing=0.0, seed=2)
+    assert extract_config(replace(job, recipe="biased-mnist"), PAPER) == ExtractConfig(seed=2)
     tuned = finetune_config(job, PAPER)
     # our finetuning: one epoch of jittered pictures
     assert (tuned.optimizer, tuned.lr, tuned.batch_size) == ("sgd", 1e-2, 256)
@@ -482,6 +505,11 @@ def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
         (["gamma", "--seeds", "a"], "--seeds 'a' holds something that is no number"),
         (["gamma", "--preset", "ours"], "--preset 'ours' is unknown"),
         (["gamma", "--minutes", "nan"], "--minutes nan must be a number, 0 or more"),
+        (
+            ["gamma", "--line", "δ"],
+            "--line 'δ' is in no label of gamma; theirs are: γ = 0, balanced; γ = 0.1, balanced",
+        ),
+        (["gamma", "--rho", "0.5"], "no job of gamma is within all the limits that are given; leave some out"),
         (["gamma", "--minutes", "-1"], "--minutes -1 must be a number, 0 or more"),
     ],
 )

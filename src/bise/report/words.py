@@ -212,8 +212,8 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
     fields = config["extract"]
-    named = ("gamma", "mi", "margin", "smoothing", "bn", "batch_size", "steps", "upsilon", "patience", "seed")
-    options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in named}
+    named = ("gamma", "head_epochs", "mi", "margin", "smoothing", "bn", "batch_size", "steps", "upsilon", "patience")
+    options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in (*named, "seed")}
     options["jitter"] = fields.get("jitter") or None
     options |= {"bottleneck": config.get("bottleneck"), "device": config.get("device"), "out": out}
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])

@@ -26,6 +26,7 @@ def reproduce(
         str | None, typer.Option(help="Only jobs of these kinds, with commas: vanilla, extract, finetune …")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Only this preset: balanced or paper.")] = None,
+    line: Annotated[str | None, typer.Option(help="Only lines of tables whose label contains this text.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Begin no job after so many minutes.")] = None,
     results: Annotated[
         Path | None, typer.Option(help="Folder of results; default results, or runs/smoke for a trial.")
@@ -79,6 +80,7 @@ def reproduce(
                 rho=None if rho is None else tuple(_numbers(rho, "--rho", float)),
                 only=None if only is None else tuple(only.split(",")),
                 presets=None if preset is None else (preset,),
+                line=line,
                 minutes=minutes,
             )
             with _going_on(), Bars() as bars:

@@ -31,7 +31,7 @@ def _show(rows: Sequence[Row]) -> str:
         *size_columns(),
     ]
     return (
-        "BiasedMNIST, ρ = 0.99, best masks. The paper shows a figure without numbers.\n\n"
+        "BiasedMNIST, ρ = 0.99, E = 50, best masks. The paper shows a figure without numbers.\n\n"
         + table(rows, varied_lines([_label(value) for value in VALUES], {}), columns)
         + "\n\n"
         + footnote(rows)

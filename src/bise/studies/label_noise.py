@@ -12,9 +12,13 @@ from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import Column, Line, footnote, matching, size_columns, table, value_at
+from bise.studies.varied import AROUND
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
-VARIANTS: dict[str, dict[str, Any]] = {"": {}, ", no margin, no smoothing": {"margin": 0.0, "smoothing": 0.0}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "": AROUND,
+    ", no margin, no smoothing": AROUND | {"margin": 0.0, "smoothing": 0.0},
+}
 
 
 def _label(p: float, variant: str) -> str:
@@ -43,8 +47,11 @@ def _show(rows: Sequence[Row]) -> str:
     labels = ["vanilla", *(_label(p, variant) for variant in VARIANTS for p in LEVELS)]
     lines = [Line(title=label, label=label) for label in labels]
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced`: a share p of the training samples has a wrong b. The paper shows a"
-        " figure without numbers.\n\n" + table(rows, lines, columns) + "\n\n" + footnote(rows)
+        "BiasedMNIST, ρ = 0.99, preset `balanced` with γ = 1 and E = 50: a share p of the training samples has a"
+        " wrong b. The paper shows a figure without numbers.\n\n"
+        + table(rows, lines, columns)
+        + "\n\n"
+        + footnote(rows)
     )
 
 

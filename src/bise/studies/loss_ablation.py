@@ -28,7 +28,7 @@ def _jobs(scale: Scale) -> list[Job]:
     out = []
     for job in varied_jobs(scale, {label: {} for label in PAPER}):
         label = job.label.partition(",")[0]
-        changes: dict[str, str] = {}
+        changes = dict(job.changes)
         if label in ("neither", "information alone"):
             changes |= WITHOUT_REWEIGHTING[job.preset]
         if label in ("neither", "reweighting alone"):
@@ -43,10 +43,8 @@ def _show(rows: Sequence[Row]) -> str:
     paper = {label: dict(zip(names, values, strict=True)) for label, values in PAPER.items()}
     columns.append(Column(title="worst group, %", metric="worst_group"))
     return (
-        "BiasedMNIST, ρ = 0.99, best masks. In the preset `balanced` even draws stand in for the weights.\n\n"
-        + table(rows, varied_lines(list(PAPER), paper), columns)
-        + "\n\n"
-        + footnote(rows)
+        "BiasedMNIST, ρ = 0.99, γ = 1, E = 50, best masks. In the preset `balanced` even draws stand in for"
+        " the weights.\n\n" + table(rows, varied_lines(list(PAPER), paper), columns) + "\n\n" + footnote(rows)
     )
 
 

@@ -39,9 +39,9 @@ def _show(rows: Sequence[Row]) -> str:
             lines.append([f"{_label(gamma)}, {title}", str(len(chosen)), *cells])
     head = ["within MACs of", "n", *(f"{100 * share:.0f} %" for share in SHARES)]
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced`; one curve a seed and γ, over ζ. The table has each curve's highest"
-        " point within a share of the dense network's MACs. Points are taken on the test set, so the highest ones"
-        " flatter; they show what the scores hold, not what one would have chosen.\n\n"
+        "BiasedMNIST, ρ = 0.99, preset `balanced` with E = 50; one curve a seed and γ, over ζ. The table has each"
+        " curve's highest point within a share of the dense network's MACs. Points are taken on the test set, so the"
+        " highest ones flatter; they show what the scores hold, not what one would have chosen.\n\n"
         + grid(head, lines)
         + "\n\n"
         + footnote(rows)

@@ -11,6 +11,7 @@ from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import footnote, grid, spread
+from bise.studies.varied import AROUND
 
 ZETAS = tuple(step / 20 for step in range(21))
 SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)
@@ -18,7 +19,8 @@ SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)
 
 def curve(scale: Scale, label: str, seed: int, gamma: float) -> Job:
     """Points over ζ at ρ = 0.99; the study of Pareto fronts takes the same ones."""
-    return Job(label=label, kind="curve", rho=0.99, seed=seed, changes={"gamma": gamma}, points=scale.some(ZETAS))
+    changes = AROUND | {"gamma": gamma}
+    return Job(label=label, kind="curve", rho=0.99, seed=seed, changes=changes, points=scale.some(ZETAS))
 
 
 def _jobs(scale: Scale) -> list[Job]:
@@ -33,8 +35,8 @@ def _show(rows: Sequence[Row]) -> str:
     gone = grouped((point["at"], point["sparsity"]["paper"]) for row in rows for point in row["points"])
     lines.append(["S, %", str(len(rows)), *(spread(gone.get(zeta, [])) for zeta in SHOWN)])
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced`: units with σ(m) ≥ ζ are kept; 0 is the vanilla model, 0.5 the"
-        " mask. The paper shows a figure without numbers.\n\n"
+        "BiasedMNIST, ρ = 0.99, preset `balanced` with γ = 1 and E = 50: units with σ(m) ≥ ζ are kept; 0 is the"
+        " vanilla model, 0.5 the mask. The paper shows a figure without numbers.\n\n"
         + grid(["ζ", "n", *(f"{zeta:g}" for zeta in SHOWN)], lines)
         + "\n\n"
         + footnote(rows)

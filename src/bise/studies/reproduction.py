@@ -33,6 +33,8 @@ class Limits:
     only: tuple[str, ...] | None = None
     """Kinds of jobs."""
     presets: tuple[str, ...] | None = None
+    line: str | None = None
+    """What the label of a table's line must contain."""
     minutes: float | None = None
     """No job is begun after so many."""
 
@@ -51,7 +53,8 @@ class Limits:
             (self.seeds is None or job.seed in self.seeds)
             and (self.rho is None or job.rho is None or job.rho in self.rho)
             and (self.only is None or job.kind in self.only)
-            and (self.presets is None or job.preset in self.presets or job.kind == "vanilla")
+            and (self.presets is None or job.preset in self.presets or job.kind in ("vanilla", "count"))
+            and (self.line is None or self.line in job.label)
         )
 
 
@@ -109,6 +112,8 @@ def _carry_out(
     known = known_rows(results, scale.name)
     starts, roots = _starts(scale, weights), _root(scale, root, cache_folder)
     plan = planned(studies, scale, limits, starts)
+    if not plan:
+        _refuse_empty(studies, scale, limits)
 
     def keep(key: str) -> None:
         for study, label in plan[key].lines:
@@ -150,6 +155,17 @@ def _carry_out(
     for name, why in lacking.items():
         warnings.warn(f"{name} is left out: {why}", BiseWarning, stacklevel=2)
     return counts
+
+
+def _refuse_empty(studies: Sequence[Study], scale: Scale, limits: Limits) -> None:
+    names = ", ".join(study.name for study in studies)
+    labels = dict.fromkeys(job.label for study in studies for job in study.jobs(scale))
+    if limits.line is not None and not any(limits.line in label for label in labels):
+        some = "; ".join(list(labels)[:6]) + ("; …" if len(labels) > 6 else "")
+        raise BadInput(f"--line {limits.line!r} is in no label of {names}; theirs are: {some}")
+    raise BadInput(
+        f"no job of {names} is within all the limits that are given; leave some out, such as --seeds or --rho"
+    )
 
 
 @contextmanager

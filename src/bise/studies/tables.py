@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,8 +84,12 @@ def published(value: Published | None, digits: int = 1) -> str:
     return f"{value[0]:.{digits}f} ± {value[1]:.{digits}f}" if isinstance(value, tuple) else f"{value:.{digits}f}"
 
 
-def footnote(rows: Sequence[Row]) -> str:
-    """What the rows were measured on, and how many extractions ended because a site closed wholly."""
+def footnote(rows: Sequence[Row], lines: Sequence[Line] = ()) -> str:
+    """What the rows were measured on, how many extractions ended because a site closed wholly, and which rows share no
+    vanilla model with the rest; `lines` are those of the table, where their titles aren't their labels.
+    """
+    titles = {line.label: line.title for line in reversed(lines)}
+    rows = [{**row, "label": titles.get(row["label"], row["label"])} for row in rows]
     devices = sorted({row["device"] for row in rows if "device" in row})
     words = f"Mean ± standard deviation over n seeds. Measured on: {'; '.join(devices)}."
     extractions = [row for row in rows if row.get("kind") == "extract"]
@@ -95,7 +100,27 @@ def footnote(rows: Sequence[Row]) -> str:
             f" {len(closed)} of {len(extractions)} extractions went back to the epoch before a site closed wholly, and"
             f" ended there ({counts})."
         )
-    return words
+    return words + _others(rows)
+
+
+def _others(rows: Sequence[Row]) -> str:
+    """A sentence where some rows come from other vanilla models than the rest of the same data and seed."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if "weights" in row:
+            data = {name: row.get(name) for name in ("recipe", "protocol", "rho", "seed", "start")}
+            groups.setdefault(json.dumps(data), []).append(row)
+    odd = []
+    for found in groups.values():
+        most = statistics.mode(row["weights"] for row in found)
+        odd += [row["label"] for row in found if row["weights"] != most]
+    if not odd:
+        return ""
+    counts = ", ".join(f"“{label}” ({odd.count(label)})" for label in sorted(set(odd)))
+    return (
+        " Weights aren't kept for ever: these rows come from other vanilla models than the rest, of the same recipe and"
+        f" seed: {counts}."
+    )
 
 
 def provenance(rows: Sequence[Row]) -> str:
