@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.config import ExtractConfig, TrainConfig
+from bise.config import GAMMA_AND_E, ExtractConfig, TrainConfig
 from bise.data import load
 from bise.data.contract import Labelled
 from bise.data.subset import subset
@@ -69,10 +69,6 @@ class Recipe:
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
-MEASURED: dict[str, Any] = {"gamma": 1.0, "head_epochs": 50}
-"""γ and E of the paper, for recipes whose figures were measured with them."""
-
-
 def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
     """SimpleConvNet by SGD; ÷10 at epochs 40 and 60 of 80, or at 80 and 90 of 100 for ρ of 0.997 and more."""
     rho = 0.99 if rho is None else rho
@@ -99,7 +95,7 @@ def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         finetune=TrainConfig.paper(batch_size=100, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=1e-4),
         select="best",
         metric="accuracy",
-        extract_balanced=MEASURED if few else {},
+        extract_balanced=GAMMA_AND_E if few else {},  # its figures were measured with these
         # by val: the high rate forgets what the vanilla model has learned by heart, and jitter keeps the few
         # conflicting digits new. Logits adjusted by p(y | b) on natural passes use all digits, a little less than
         # wholly, since those of the training set are surer than others; at 0.999 the 63 conflicting ones would hardly
@@ -131,7 +127,7 @@ def multi_color_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe
         metric="unbiased",
         # with γ = 1 the mutual information would take more than the shortcut: 25 samples conflict with both biases;
         # the vanilla model doesn't know those by heart, so that margins and smoothing do harm
-        extract_balanced={**MEASURED, "gamma": 0.3, "mi": "conflicting", "margin": 0.0, "smoothing": 0.0},
+        extract_balanced={**GAMMA_AND_E, "gamma": 0.3, "mi": "conflicting", "margin": 0.0, "smoothing": 0.0},
         finetune_balanced=adam,
     )
 
@@ -153,7 +149,7 @@ def corrupted_cifar10(*, rho: Rho = None, protocol: str | None = None) -> Recipe
         select="last",
         metric="accuracy",
         # margins and smoothing do harm here, and without val the run couldn't see it
-        extract_balanced={**MEASURED, "margin": 0.0, "smoothing": 0.0},
+        extract_balanced={**GAMMA_AND_E, "margin": 0.0, "smoothing": 0.0},
         # by training pictures under evenly drawn corruptions: from the second epoch on, accuracy falls
         finetune_balanced={"epochs": 1, "batch_size": 256, "lr": 1e-2, "jitter": 1.0},
     )
@@ -222,7 +218,7 @@ def biased_madlibs(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         metric="worst_group",
         shape=_bert_shape(layers=4, width=256),
         # where both are binary, b of a conflicting sample is the other y: removing it there would remove the target
-        extract_balanced={**MEASURED, "mi": "batch", "selection": "worst_group"},
+        extract_balanced={**GAMMA_AND_E, "mi": "batch", "selection": "worst_group"},
         finetune_balanced={"epochs": 5, "lr": 1e-4, "selection": "worst_group", **adamw},
     )
 

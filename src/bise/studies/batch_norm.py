@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bise.config import GAMMA_AND_E
 from bise.studies.biased_mnist import ACCURACY as MAIN_ACCURACY
 from bise.studies.biased_mnist import MFLOPS as MAIN_MFLOPS
 from bise.studies.biased_mnist import RHOS
@@ -14,13 +15,12 @@ from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import Column, Line, Published, by_column, footnote, size_columns, table
-from bise.studies.varied import AROUND
 
 KINDS: dict[str, dict[str, Any]] = {
-    "frozen": {"changes": AROUND},
-    "statistics": {"changes": AROUND | {"bn": "statistics"}},
-    "all": {"changes": AROUND | {"bn": "all"}},
-    "reestimated": {"changes": AROUND, "reestimate": True},
+    "frozen": {"changes": GAMMA_AND_E},
+    "statistics": {"changes": GAMMA_AND_E | {"bn": "statistics"}},
+    "all": {"changes": GAMMA_AND_E | {"bn": "all"}},
+    "reestimated": {"changes": GAMMA_AND_E, "reestimate": True},
 }
 TITLES = {
     "frozen": "frozen",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bise.config import GAMMA_AND_E
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import Column, Line, Published, footnote, table
-from bise.studies.varied import AROUND
 
 # Table M.1
 PAPER: dict[str, dict[str, Published]] = {
@@ -20,7 +20,7 @@ PAPER: dict[str, dict[str, Published]] = {
 
 def _jobs(scale: Scale) -> list[Job]:
     return [
-        Job(label=label, kind="probe", rho=0.99, seed=seed, of=of, changes=AROUND)
+        Job(label=label, kind="probe", rho=0.99, seed=seed, of=of, changes=GAMMA_AND_E)
         for seed in scale.seeds
         for label, of in (("vanilla", "dense"), ("BISE", "subnetwork"))
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bise.config import GAMMA_AND_E
 from bise.studies.job import Job
 from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import Column, Published, by_column, footnote, size_columns, table
-from bise.studies.varied import AROUND
 
 RHOS = (0.99, 0.995, 0.997)
 
@@ -37,7 +37,7 @@ TUNED = "finetuned, balanced"
 
 def _jobs(scale: Scale) -> list[Job]:
     jobs = [job for rho in scale.some(RHOS) for job in main_jobs(scale, Job(label="", kind="vanilla", rho=rho))]
-    jobs = [replace(job, changes=AROUND) if job.label == TUNED else job for job in jobs]
+    jobs = [replace(job, changes=GAMMA_AND_E) if job.label == TUNED else job for job in jobs]
     return sorted(jobs, key=lambda job: job.seed)  # a seed of everything before the next one
 
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bise.config import GAMMA_AND_E
 from bise.studies.drawing import band, grouped, panels, write_svg
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import Column, Line, footnote, matching, size_columns, table, value_at
-from bise.studies.varied import AROUND
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "": AROUND,
-    ", no margin, no smoothing": AROUND | {"margin": 0.0, "smoothing": 0.0},
+    "": GAMMA_AND_E,
+    ", no margin, no smoothing": GAMMA_AND_E | {"margin": 0.0, "smoothing": 0.0},
 }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bise.config import GAMMA_AND_E
 from bise.studies.drawing import band, grouped, panels, write_svg
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import footnote, grid, matching, spread
-from bise.studies.varied import AROUND
 
 STRATEGIES = {"random": "random", "magnitude": "L2 norm of the filter", "scores": "BISE's scores"}
 LEVELS = tuple(round(0.05 * step, 2) for step in range(20))
@@ -20,7 +20,7 @@ SHOWN = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 
 
 def _jobs(scale: Scale) -> list[Job]:
-    base = Job(label="", kind="prune", rho=0.99, changes=AROUND, points=scale.some(LEVELS))
+    base = Job(label="", kind="prune", rho=0.99, changes=GAMMA_AND_E, points=scale.some(LEVELS))
     return [
         replace(base, label=strategy, strategy=strategy, seed=seed) for seed in scale.seeds for strategy in STRATEGIES
     ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bise.config import GAMMA_AND_E
 from bise.studies.drawing import grouped, panels, write_svg
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import footnote, grid, spread
-from bise.studies.varied import AROUND
 
 ZETAS = tuple(step / 20 for step in range(21))
 SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)
@@ -19,7 +19,7 @@ SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)
 
 def curve(scale: Scale, label: str, seed: int, gamma: float) -> Job:
     """Points over ζ at ρ = 0.99; the study of Pareto fronts takes the same ones."""
-    changes = AROUND | {"gamma": gamma}
+    changes = GAMMA_AND_E | {"gamma": gamma}
     return Job(label=label, kind="curve", rho=0.99, seed=seed, changes=changes, points=scale.some(ZETAS))
 
 

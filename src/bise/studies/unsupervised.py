@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bise.config import GAMMA_AND_E
 from bise.studies.biased_mnist import ACCURACY as MAIN_ACCURACY
 from bise.studies.biased_mnist import RHOS
 from bise.studies.job import Job
@@ -21,7 +22,6 @@ from bise.studies.tables import (
     size_columns,
     table,
 )
-from bise.studies.varied import AROUND
 
 # Tables K.1 and K.2
 ACCURACY: dict[str, tuple[Published, ...]] = {
@@ -51,7 +51,7 @@ def _jobs(scale: Scale) -> list[Job]:
         for rho in scale.some(RHOS):
             out.append(Job(label="vanilla", kind="vanilla", rho=rho, seed=seed))
             # who has no labels for train has none for val, so accuracy over samples selects
-            changes = AROUND | {"selection": "accuracy"}
+            changes = GAMMA_AND_E | {"selection": "accuracy"}
             out.append(Job(label="guessed", kind="extract", rho=rho, seed=seed, bias="pseudo", changes=changes))
     for seed in scale.seeds:
         out.append(Job(label="vanilla", kind="vanilla", recipe="celeba", seed=seed))

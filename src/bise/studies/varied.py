@@ -6,26 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bise.config import GAMMA_AND_E
 from bise.studies.job import PRESETS, Job
 from bise.studies.scale import Scale
 from bise.studies.tables import Line, Published
-
-AROUND: dict[str, Any] = {"gamma": 1.0, "head_epochs": 50}
-"""γ and E of the paper. Its ablations change one thing beside these, and so do ours; the default has less of both."""
 
 
 def varied_jobs(
     scale: Scale, variants: Mapping[str, Mapping[str, Any]], *, rho: float = 0.99, presets: Sequence[str] = PRESETS
 ) -> list[Job]:
     """An extraction for each variant, {label: changes}, around γ = 1 and E = 50: all seeds by the default preset
-    otherwise, one by the paper's.
+    otherwise, one by the paper's, whose ablations change one thing beside these.
     """
     out = []
     for preset in presets:
         for seed in scale.seeds if preset == "balanced" else scale.seeds[:1]:
             base = Job(label="", kind="extract", rho=rho, seed=seed, preset=preset)
             out += [
-                replace(base, label=f"{label}, {preset}", changes={**AROUND, **changes})
+                replace(base, label=f"{label}, {preset}", changes={**GAMMA_AND_E, **changes})
                 for label, changes in variants.items()
             ]
     return out
