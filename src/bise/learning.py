@@ -30,7 +30,7 @@ from bise.refinement import Refinement
 from bise.resuming import resume, save
 from bise.scores import Scores, State
 from bise.settling import coast, quiet_epochs, settled
-from bise.targets import chosen_targets, margins
+from bise.targets import BY_HEART, chosen_targets, margins
 from bise.twin import named_tensors
 
 
@@ -406,10 +406,13 @@ class Learner:
         name = self.config.selection
         found = [row["val"][name] for row in self.history if "val" in row]
         against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
-        return (
+        said = (
             f"no mask was as good on val as the model itself ({name} {against}), so nothing is closed; `last` has the"
             " last mask, and baseline=False (--no-baseline) selects among masks alone"
         )
+        if value >= BY_HEART:
+            said += "; if the model was trained on samples of val, give others, since it may know these by heart"
+        return said
 
     @contextmanager
     def _clock(self, phase: str) -> Iterator[None]:

@@ -189,6 +189,10 @@ def test_tables_show_ours_and_the_papers():
         "| last | 3 | 45.5 ± 0.5 | – |",
         "| none | – | – | – |",
     ]
+    # a column without a figure is left out, unless the paper has one
+    empty = [*columns, Column(title="seconds", metric="seconds"), Column(title="S", metric="sparsity")]
+    with_s = [Line(title="ours", label="vanilla", paper={"S": 20.9}), *lines[1:]]
+    assert table(rows, with_s, empty).splitlines()[0] == "|  | n | ρ = 0.99 | ρ = 0.995 | S |"
     assert spread([1.0, 2.0, 4.0], 2) == "2.33 ± 1.53"  # deviations −4/3, −1/3, 5/3: variance 14/3 / 2
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bise.config import GAMMA_AND_E
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale
@@ -20,7 +19,7 @@ PAPER: dict[str, dict[str, Published]] = {
 
 def _jobs(scale: Scale) -> list[Job]:
     return [
-        Job(label=label, kind="probe", rho=0.99, seed=seed, of=of, changes=GAMMA_AND_E)
+        Job(label=label, kind="probe", rho=0.99, seed=seed, of=of)
         for seed in scale.seeds
         for label, of in (("vanilla", "dense"), ("BISE", "subnetwork"))
     ]
@@ -30,8 +29,8 @@ def _show(rows: Sequence[Row]) -> str:
     columns = [Column(title="colour read, %", metric="probe"), Column(title="constant answer, %", metric="chance")]
     lines = [Line(title=label, label=label, paper=figures) for label, figures in PAPER.items()]
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced` with γ = 1 and E = 50. The probe is trained for 100 epochs on"
-        " training digits recoloured with ρ = 0.1, and measured on the test set.\n\n"
+        "BiasedMNIST, ρ = 0.99, preset `balanced`. The probe is trained for 100 epochs on training"
+        " digits recoloured with ρ = 0.1, and measured on the test set.\n\n"
         + table(rows, lines, columns)
         + "\n\n"
         + footnote(rows)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from bise.config import GAMMA_AND_E
 from bise.studies.job import Job
 from bise.studies.main_jobs import main_jobs, main_lines
 from bise.studies.results import Row
@@ -31,13 +29,10 @@ MFLOPS: dict[str, tuple[Published, ...]] = {
     "best": ((328.3, 18.2), (290.8, 31.0), (269.6, 6.2)),
     "last": ((336.4, 17.7), (290.7, 28.3), (274.6, 16.7)),
 }
-TUNED = "finetuned, balanced"
-"""Measured from masks of γ = 1 and E = 50, which the default had then."""
 
 
 def _jobs(scale: Scale) -> list[Job]:
     jobs = [job for rho in scale.some(RHOS) for job in main_jobs(scale, Job(label="", kind="vanilla", rho=rho))]
-    jobs = [replace(job, changes=GAMMA_AND_E) if job.label == TUNED else job for job in jobs]
     return sorted(jobs, key=lambda job: job.seed)  # a seed of everything before the next one
 
 
@@ -54,8 +49,7 @@ def _show(rows: Sequence[Row]) -> str:
     }
     return "\n\n".join(
         [
-            "What is finetuned by the preset `balanced` are masks of γ = 1 and E = 50. Accuracy on the unbiased test"
-            " set, %:",
+            "Accuracy on the unbiased test set, %:",
             table(rows, main_lines(by_column(ACCURACY, RHOS, "ρ = {}")), accuracy),
             "Worst of the 100 cells, %:",
             table(rows, main_lines({}), worst),

@@ -13,7 +13,7 @@ from bise.studies.study import Study
 from bise.studies.tables import Column, footnote, size_columns, table, value_at
 from bise.studies.varied import varied_jobs, varied_lines
 
-VALUES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+VALUES = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 def _label(value: float) -> str:
@@ -31,7 +31,7 @@ def _show(rows: Sequence[Row]) -> str:
         *size_columns(),
     ]
     return (
-        "BiasedMNIST, ρ = 0.99, E = 50, best masks. The paper shows a figure without numbers.\n\n"
+        "BiasedMNIST, ρ = 0.99, best masks. The paper shows a figure without numbers.\n\n"
         + table(rows, varied_lines([_label(value) for value in VALUES], {}), columns)
         + "\n\n"
         + footnote(rows)

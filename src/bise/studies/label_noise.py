@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bise.config import GAMMA_AND_E
 from bise.studies.drawing import band, grouped, panels, write_svg
 from bise.studies.job import Job
 from bise.studies.results import Row
@@ -16,8 +15,8 @@ from bise.studies.tables import Column, Line, footnote, matching, size_columns, 
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "": GAMMA_AND_E,
-    ", no margin, no smoothing": GAMMA_AND_E | {"margin": 0.0, "smoothing": 0.0},
+    "": {},
+    ", no margin, no smoothing": {"margin": 0.0, "smoothing": 0.0},
 }
 
 
@@ -47,7 +46,7 @@ def _show(rows: Sequence[Row]) -> str:
     labels = ["vanilla", *(_label(p, variant) for variant in VARIANTS for p in LEVELS)]
     lines = [Line(title=label, label=label) for label in labels]
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced` with γ = 1 and E = 50: a share p of the training samples has a"
+        "BiasedMNIST, ρ = 0.99, preset `balanced`: a share p of the training samples has a"
         " wrong b. The paper shows a figure without numbers.\n\n"
         + table(rows, lines, columns)
         + "\n\n"

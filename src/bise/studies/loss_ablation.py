@@ -43,7 +43,7 @@ def _show(rows: Sequence[Row]) -> str:
     paper = {label: dict(zip(names, values, strict=True)) for label, values in PAPER.items()}
     columns.append(Column(title="worst group, %", metric="worst_group"))
     return (
-        "BiasedMNIST, ρ = 0.99, γ = 1, E = 50, best masks. In the preset `balanced` even draws stand in for"
+        "BiasedMNIST, ρ = 0.99, best masks. In the preset `balanced` even draws stand in for"
         " the weights.\n\n" + table(rows, varied_lines(list(PAPER), paper), columns) + "\n\n" + footnote(rows)
     )
 

@@ -13,7 +13,7 @@ from bise.studies.scale import Scale
 from bise.studies.study import Study
 from bise.studies.tables import footnote, grid, matching, spread
 
-GAMMAS = (0.0, 1.0, 5.0)
+GAMMAS = (0.0, 0.3, 1.0, 5.0)
 METRICS = {"unbiased": "unbiased, %", "worst_group": "worst group, %"}
 SHARES = (1.0, 0.8, 0.6, 0.4)
 """Of the dense network's MACs."""
@@ -39,7 +39,7 @@ def _show(rows: Sequence[Row]) -> str:
             lines.append([f"{_label(gamma)}, {title}", str(len(chosen)), *cells])
     head = ["within MACs of", "n", *(f"{100 * share:.0f} %" for share in SHARES)]
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced` with E = 50; one curve a seed and γ, over ζ. The table has each"
+        "BiasedMNIST, ρ = 0.99, preset `balanced`; one curve a seed and γ, over ζ. The table has each"
         " curve's highest point within a share of the dense network's MACs. Points are taken on the test set, so the"
         " highest ones flatter; they show what the scores hold, not what one would have chosen.\n\n"
         + grid(head, lines)

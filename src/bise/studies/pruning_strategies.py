@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bise.config import GAMMA_AND_E
 from bise.studies.drawing import band, grouped, panels, write_svg
 from bise.studies.job import Job
 from bise.studies.results import Row
@@ -20,7 +19,7 @@ SHOWN = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)
 
 
 def _jobs(scale: Scale) -> list[Job]:
-    base = Job(label="", kind="prune", rho=0.99, changes=GAMMA_AND_E, points=scale.some(LEVELS))
+    base = Job(label="", kind="prune", rho=0.99, points=scale.some(LEVELS))
     return [
         replace(base, label=strategy, strategy=strategy, seed=seed) for seed in scale.seeds for strategy in STRATEGIES
     ]
@@ -34,8 +33,8 @@ def _show(rows: Sequence[Row]) -> str:
         cells = [spread([100 * value for value in found.get(level, [])]) for level in SHOWN]
         lines.append([title, str(len(chosen)), *cells])
     return (
-        "BiasedMNIST, ρ = 0.99, scores by the preset `balanced` with γ = 1 and E = 50. Accuracy in % where so many"
-        " of the 240 filters are removed, the lowest first over all layers; the paper shows a figure without numbers,"
+        "BiasedMNIST, ρ = 0.99, scores by the preset `balanced`. Accuracy in % where so many of the"
+        " 240 filters are removed, the lowest first over all layers; the paper shows a figure without numbers,"
         " over parameters.\n\n"
         + grid(["removed", "n", *(f"{100 * level:.0f} %" for level in SHOWN)], lines)
         + "\n\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bise.config import GAMMA_AND_E
+from bise.config import ExtractConfig
 from bise.studies.drawing import grouped, panels, write_svg
 from bise.studies.job import Job
 from bise.studies.results import Row
@@ -19,12 +19,11 @@ SHOWN = (0.0, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 1.0)
 
 def curve(scale: Scale, label: str, seed: int, gamma: float) -> Job:
     """Points over ζ at ρ = 0.99; the study of Pareto fronts takes the same ones."""
-    changes = GAMMA_AND_E | {"gamma": gamma}
-    return Job(label=label, kind="curve", rho=0.99, seed=seed, changes=changes, points=scale.some(ZETAS))
+    return Job(label=label, kind="curve", rho=0.99, seed=seed, changes={"gamma": gamma}, points=scale.some(ZETAS))
 
 
 def _jobs(scale: Scale) -> list[Job]:
-    return [curve(scale, "γ = 1", seed, 1.0) for seed in scale.seeds]
+    return [curve(scale, "balanced", seed, ExtractConfig().gamma) for seed in scale.seeds]
 
 
 def _show(rows: Sequence[Row]) -> str:
@@ -35,7 +34,7 @@ def _show(rows: Sequence[Row]) -> str:
     gone = grouped((point["at"], point["sparsity"]["paper"]) for row in rows for point in row["points"])
     lines.append(["S, %", str(len(rows)), *(spread(gone.get(zeta, [])) for zeta in SHOWN)])
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced` with γ = 1 and E = 50: units with σ(m) ≥ ζ are kept; 0 is the"
+        "BiasedMNIST, ρ = 0.99, preset `balanced`: units with σ(m) ≥ ζ are kept; 0 is the"
         " vanilla model, 0.5 the mask. The paper shows a figure without numbers.\n\n"
         + grid(["ζ", "n", *(f"{zeta:g}" for zeta in SHOWN)], lines)
         + "\n\n"

@@ -63,8 +63,8 @@ def _show(rows: Sequence[Row]) -> str:
         [
             "Preset `balanced`; the best mask where there is a validation set, else the last one. Accuracy in % for"
             " BiasedMNIST and Corrupted-CIFAR10, the mean over groups for CelebA and Multi-Color MNIST, the worst group"
-            " for CivilComments. Extractions have γ = 1 and E = 50 where BiasedMNIST is finetuned and on"
-            " Corrupted-CIFAR10, and E = 50 on Multi-Color MNIST." + provenance(rows),
+            " for CivilComments. Extractions have γ = 1 and E = 50 on Corrupted-CIFAR10, and"
+            " E = 50 on Multi-Color MNIST." + provenance(rows),
             table(rows, lines, columns),
             "The best competitor, as the paper cites it:",
             grid(names, [COMPETITOR]),

@@ -40,14 +40,16 @@ class Line:
 
 
 def table(rows: Sequence[Row], lines: Sequence[Line], columns: Sequence[Column]) -> str:
-    """Each line twice where the paper has figures for it: ours, then the paper's."""
+    """Each line twice where the paper has figures for it: ours, then the paper's.
+
+    A column that nobody has figures for is left out, such as seconds of jobs that ran beside each other.
+    """
+    columns = [
+        column for column in columns if any(column.title in line.paper or _values(rows, line, column) for line in lines)
+    ]
     out: list[list[str]] = []
     for line in lines:
-        chosen = [_matching(rows, line, column) for column in columns]
-        values = [
-            [v for row in found if (v := value_at(row, line.part + column.metric)) is not None]
-            for found, column in zip(chosen, columns, strict=True)
-        ]
+        values = [_values(rows, line, column) for column in columns]
         counts = sorted({len(v) for v in values if v})
         n = "–" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} – {counts[-1]}"
         cells = [
@@ -136,8 +138,10 @@ def matching(rows: Sequence[Row], **wanted: Any) -> list[Row]:
     return [row for row in rows if all(_plain(row.get(name)) == _plain(v) for name, v in wanted.items())]
 
 
-def _matching(rows: Sequence[Row], line: Line, column: Column) -> list[Row]:
-    return matching(rows, label=line.label, **{**line.where, **column.where})
+def _values(rows: Sequence[Row], line: Line, column: Column) -> list[float]:
+    chosen = matching(rows, label=line.label, **{**line.where, **column.where})
+    found = (value_at(row, line.part + column.metric) for row in chosen)
+    return [value for value in found if value is not None]
 
 
 def _plain(value: Any) -> Any:

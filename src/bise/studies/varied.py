@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bise.config import GAMMA_AND_E
 from bise.studies.job import PRESETS, Job
 from bise.studies.scale import Scale
 from bise.studies.tables import Line, Published
@@ -15,17 +14,12 @@ from bise.studies.tables import Line, Published
 def varied_jobs(
     scale: Scale, variants: Mapping[str, Mapping[str, Any]], *, rho: float = 0.99, presets: Sequence[str] = PRESETS
 ) -> list[Job]:
-    """An extraction for each variant, {label: changes}, around γ = 1 and E = 50: all seeds by the default preset
-    otherwise, one by the paper's, whose ablations change one thing beside these.
-    """
+    """An extraction for each variant, {label: changes}: all seeds by the default preset, one by the paper's."""
     out = []
     for preset in presets:
         for seed in scale.seeds if preset == "balanced" else scale.seeds[:1]:
             base = Job(label="", kind="extract", rho=rho, seed=seed, preset=preset)
-            out += [
-                replace(base, label=f"{label}, {preset}", changes={**GAMMA_AND_E, **changes})
-                for label, changes in variants.items()
-            ]
+            out += [replace(base, label=f"{label}, {preset}", changes=changes) for label, changes in variants.items()]
     return out
 
 
