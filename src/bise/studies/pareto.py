@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from bise.studies.drawing import panels, write_svg
@@ -39,12 +40,10 @@ def _show(rows: Sequence[Row]) -> str:
             lines.append([f"{_label(gamma)}, {title}", str(len(chosen)), *cells])
     head = ["within MACs of", "n", *(f"{100 * share:.0f} %" for share in SHARES)]
     return (
-        "BiasedMNIST, ρ = 0.99, preset `balanced`; one curve a seed and γ, over ζ. The table has each"
-        " curve's highest point within a share of the dense network's MACs. Points are taken on the test set, so the"
-        " highest ones flatter; they show what the scores hold, not what one would have chosen.\n\n"
-        + grid(head, lines)
-        + "\n\n"
-        + footnote(rows)
+        "BiasedMNIST, ρ = 0.99, preset `balanced`; one front a seed and γ, over ζ: the highest point within so"
+        " many MACs; dots are the masks themselves, ζ = 0.5. The table has it at shares of the dense network's MACs."
+        " Points are taken on the test set, so the highest ones flatter; they show what the scores hold, not what one"
+        " would have chosen.\n\n" + grid(head, lines) + "\n\n" + footnote(rows)
     )
 
 
@@ -55,13 +54,16 @@ def _within(row: Row, metric: str, share: float) -> float | None:
 
 
 def _draw(rows: Sequence[Row], path: Path) -> None:
+    """The best within so many MACs, one front a seed and γ; dots are the masks themselves, ζ = 0.5."""
     figure, axes = panels(len(METRICS))
     for axis, (metric, title) in zip(axes, METRICS.items(), strict=True):
         for number, gamma in enumerate(GAMMAS):
             for count, row in enumerate(matching(rows, label=_label(gamma))):
                 points = sorted(row["points"], key=lambda point: point["macs"])
-                x, y = ([factor * p[name] for p in points] for name, factor in (("macs", 1e-6), (metric, 100)))
-                axis.plot(x, y, color=f"C{number}", linewidth=1, label=None if count else _label(gamma))
+                macs = [1e-6 * point["macs"] for point in points]
+                front = accumulate((100 * point[metric] for point in points), max)
+                name = None if count else _label(gamma)
+                axis.step(macs, list(front), where="post", color=f"C{number}", linewidth=1, label=name)
                 at = [point for point in points if point["at"] == 0.5]
                 axis.plot([1e-6 * p["macs"] for p in at], [100 * p[metric] for p in at], "o", color=f"C{number}")
         axis.set_xlabel("million MACs a sample")
