@@ -25,7 +25,7 @@ from bise.files import write_json, write_tensors
 from bise.studies import work
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part
-from bise.studies.page import read, render, write_page
+from bise.studies.page import read, render, with_headline, write_page
 from bise.studies.reproduction import Limits, planned, reproduce
 from bise.studies.results import read_rows
 from bise.studies.scale import SCALES
@@ -467,6 +467,8 @@ def test_the_page_is_made_from_the_results():
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     rows = {name: read(ROOT / "results", name) for name in STUDIES}
     assert page == render(rows), "run `bise reproduce --page`"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme == with_headline(readme, rows["biased-mnist"]), "run `bise reproduce --page`"
     drawn = {name for name, study in STUDIES.items() if study.draw is not None and rows[name]}
     assert {path.stem for path in (ROOT / "docs/pictures/results").glob("*.svg")} == drawn
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bise.studies.job import Job
 from bise.studies.main_jobs import main_jobs, main_lines
@@ -34,6 +35,18 @@ MFLOPS: dict[str, tuple[Published, ...]] = {
 def _jobs(scale: Scale) -> list[Job]:
     jobs = [job for rho in scale.some(RHOS) for job in main_jobs(scale, Job(label="", kind="vanilla", rho=rho))]
     return sorted(jobs, key=lambda job: job.seed)  # a seed of everything before the next one
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """The default in one table: accuracy and sparsity at each ρ."""
+    accuracy = [Column(title=f"ρ = {rho}", metric="accuracy", where={"rho": rho}) for rho in RHOS]
+    closed = [Column(title=f"closed, ρ = {rho}", metric="sparsity.paper", where={"rho": rho}, factor=1) for rho in RHOS]
+    of, size = by_column(ACCURACY, RHOS, "ρ = {}"), by_column(SPARSITY, RHOS, "closed, ρ = {}")
+    figures = {what: {**of[what], **size.get(what, {})} for what in of}
+    lines = [line for line in main_lines(figures, ["balanced"]) if not line.part]
+    titles = ("vanilla", "BISE", "BISE + finetuning", "dense, finetuned alike")
+    named = [replace(line, title=title) for line, title in zip(lines, titles, strict=True)]
+    return table(rows, named, [*accuracy, *closed])
 
 
 def _show(rows: Sequence[Row]) -> str:

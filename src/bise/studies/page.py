@@ -1,10 +1,12 @@
-"""docs/results.md: every study's tables and figures, made from the files of results and from nothing else."""
+"""docs/results.md: every study's tables and figures, made from the files of results and from nothing else; and one
+table of them in the README."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from bise.files import write_bytes
+from bise.studies.biased_mnist import headline
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import configuration, key_of
 from bise.studies.results import Row, read_rows
@@ -12,6 +14,7 @@ from bise.studies.scale import SCALES, Scale
 from bise.studies.study import Study
 
 PICTURES = "pictures/results"
+MARK, END = "<!-- table: bise reproduce --page -->", "<!-- end of table -->"
 HEAD = """# Results
 
 What the paper measures on BISE, table by table, and two studies of our own, by [`bise reproduce`](reproducing.md). This
@@ -29,7 +32,16 @@ def write_page(results: Path, scale: Scale, docs: Path = Path("docs")) -> str:
         if study.draw is not None and rows[name]:
             study.draw(rows[name], docs / PICTURES / f"{name}.svg")
     write_bytes(docs / "results.md", render(rows, scale).encode())
+    readme = docs.parent / "README.md"
+    if readme.exists() and MARK in (text := readme.read_text(encoding="utf-8")):
+        write_bytes(readme, with_headline(text, rows["biased-mnist"]).encode())
     return f"{docs / 'results.md'}: {sum(bool(found) for found in rows.values())} of {len(rows)} studies have been run"
+
+
+def with_headline(readme: str, rows: list[Row]) -> str:
+    """The README with the table of the default between its marks."""
+    before, mark, rest = readme.partition(MARK)
+    return f"{before}{mark}\n\n{headline(rows)}\n\n{rest[rest.index(END) :]}"
 
 
 def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
