@@ -267,9 +267,75 @@ class Unlabelled:
         return torch.zeros(8), self.labels_of[i], i % 2
 
 
+class ClassNumbers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = toy_model()
+
+    def forward(self, x):
+        return self.network(x).argmax(1)
+
+
+@pytest.mark.parametrize(
+    ("last", "sentence"),
+    [(nn.Softmax(1), "add up to 1 for every sample, as after a softmax"), (None, None)],
+)
+def test_outputs_that_look_like_probabilities_are_doubted(last, sentence, recwarn):
+    model = toy_model() if last is None else nn.Sequential(toy_model(), last)
+    bise.audit(model, toy(), probe=False)
+    bise.extract(model, toy(), config=ExtractConfig(**QUICK))
+    said = [str(w.message) for w in recwarn if "as after" in str(w.message)]
+    assert len(said) == (0 if sentence is None else 2)
+    assert all(sentence in one for one in said)
+
+
+def test_a_sigmoid_at_the_end_is_doubted():
+    data = toy()
+    two = Labelled(TensorDataset(data.tensors[0]), y=data.y % 2, b=data.b % 2)
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 1), nn.Sigmoid())
+    with pytest.warns(
+        BiseWarning, match="as after a sigmoid, and is taken for a logit, so that all of them say class 1"
+    ):
+        found = bise.audit(model, two, probe=False)
+    assert found.accuracy == pytest.approx(int(two.y.sum()) / len(two))  # what the sentence says
+
+
+def test_val_that_lacks_a_class_is_told_of():
+    data = toy()
+    some = data.y != 2
+    val = Labelled(TensorDataset(data.tensors[0][some]), y=data.y[some], b=data.b[some])
+    with pytest.warns(BiseWarning, match=r"val has no sample of 1 classes of train \(2\)"):
+        bise.extract(toy_model(), data, val=val, config=ExtractConfig(**QUICK))
+
+
+def broken_val(**changes):
+    data = toy()
+    parts = {"x": data.tensors[0].clone(), "y": data.y, "b": data.b} | changes
+    return Labelled(TensorDataset(parts["x"]), y=parts["y"], b=parts["b"])
+
+
+def on_val(val):
+    return bise.extract(toy_model(), toy(), val=val, config=ExtractConfig(**QUICK))
+
+
 @pytest.mark.parametrize(
     ("case", "sentence"),
     [
+        (lambda: bise.extract(ClassNumbers(), toy(), config=ExtractConfig(**QUICK)), "the model returns int64"),
+        (lambda: bise.extract(torch.compile(toy_model()), toy()), "compiled by torch.compile.*_orig_mod"),
+        (lambda: bise.extract(nn.Linear, toy()), r"model is the class Linear; make one: Linear\(...\)"),
+        (lambda: bise.extract(toy_model(), toy(), config={"gamma": 1}), "of type dict; give a bise.ExtractConfig"),
+        (lambda: bise.finetune(toy_model(), toy(), config=ExtractConfig()), "give a bise.TrainConfig"),
+        (lambda: bise.pseudo_bias(toy_model(), toy()), "make_model is a Sequential; give a function"),
+        (lambda: ExtractConfig(gamma="1"), "gamma='1' must be a number"),
+        (lambda: ExtractConfig(kappa="1"), "kappa='1' must be a number"),
+        (lambda: TrainConfig(momentum=None), "momentum=None must be a number"),
+        (lambda: on_val(broken_val(x=torch.full((600, 8), torch.nan))), "^val: the input of sample 0 holds NaN"),
+        (lambda: on_val(broken_val(b=None)), "^val: the data set has no bias labels"),
+        (
+            lambda: broken_val(b=torch.zeros(2, 600)),
+            r"b has 2 labels for 600 samples; .*, for several biases \[samples, b",
+        ),
         (lambda: labels(Unlabelled([0, 1.7, 0, 1])), "1.7[0-9]*, which is no whole number"),
         (lambda: labels(Unlabelled(["cat", "dog", "cat", "dog"])), "can't be read as whole numbers"),
         (lambda: labels(Unlabelled([[0, 1], [1, 0], [0, 1], [1, 0]])), "y has shape"),

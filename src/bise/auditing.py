@@ -14,7 +14,7 @@ from bise.data.contract import Alignment, Progress, labels
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
-from bise.extraction import check_classes
+from bise.extraction import check_outputs
 from bise.gates import Subnetwork
 from bise.measure.calibration import calibration_by_group, expected_calibration_error
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
@@ -157,7 +157,7 @@ def audit(
     if found is not None and int(cells.index[cells.known].bincount(minlength=1).max()) < 2:
         found, skipped = None, "no group has two samples, one to learn from and one to test on"
     seen = infer(sub, inputs, features=found, progress=progress, label="auditing")
-    check_classes(seen.logits, cells)
+    check_outputs(seen.logits, cells)
     if not seen.logits.isfinite().all():
         bad = int((~seen.logits.isfinite().all(1)).nonzero()[0, 0])
         raise BadInput(f"the model's logits for sample {bad} are not finite; check its weights and the input's scale")

@@ -14,14 +14,21 @@ def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
 
 
+def _number(name: str, value: Any) -> None:
+    if not isinstance(value, (int, float)):
+        raise BadInput(f"{name}={value!r} must be a number")
+
+
 def _positive(**values: float | None) -> None:
     for name, value in values.items():
+        _number(name, 1 if value is None else value)
         if value is not None and not 0 < value < math.inf:
             raise BadInput(f"{name}={value} must be a number greater than 0")
 
 
 def _at_least_zero(**values: float | None) -> None:
     for name, value in values.items():
+        _number(name, 1 if value is None else value)
         if value is not None and not 0 <= value < math.inf:
             raise BadInput(f"{name}={value} must be a number, 0 or more")
 
@@ -34,6 +41,7 @@ def _whole(**values: int | None) -> None:
 
 def _momentum(**values: float) -> None:
     for name, value in values.items():
+        _number(name, value)
         if not 0 <= value < 1:
             raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
 
@@ -142,7 +150,8 @@ class ExtractConfig:
         _positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
         )
-        if self.smoothing is not None and not 0 <= self.smoothing < 1:
+        _at_least_zero(smoothing=self.smoothing, kappa=self.kappa)
+        if self.smoothing is not None and not self.smoothing < 1:
             raise BadInput(f"smoothing={self.smoothing} is out of range; give a share from 0 to below 1")
         _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
         _at_least_zero(head_weight_decay=self.head_weight_decay, margin=self.margin, jitter=self.jitter)

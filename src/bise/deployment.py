@@ -15,7 +15,7 @@ from bise.data.contract import Progress
 from bise.data.tokens import sentences_of
 from bise.engine.inputs import Inputs
 from bise.errors import BiseWarning
-from bise.exporting import export, tokenizer_file
+from bise.exporting import check_target, export, tokenizer_file
 from bise.gates import Subnetwork
 from bise.measure.size import latency, size, sparsity
 from bise.models.outputs import device_of
@@ -33,6 +33,8 @@ def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[
 
     Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
     """
+    for path in files:
+        check_target(path)
     small, figures = shrunk(sub, inputs)
     dense = sub.bare()
     times = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class BadInput(ValueError):
@@ -14,6 +15,17 @@ class BadInput(ValueError):
 
 class NoSplit(BadInput):
     """A split that a data set doesn't have; where it isn't needed, one goes on without."""
+
+
+@contextmanager
+def named(split: str) -> Iterator[None]:
+    """What is refused while open is said to be of this split, since others may be at hand."""
+    try:
+        yield
+    except BadInput as error:
+        if type(error) is not BadInput:
+            raise
+        raise BadInput(f"{split}: {error}") from error
 
 
 class NonFinite(BadInput):

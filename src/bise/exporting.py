@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,7 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     """
     path = Path(path)
     writers: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Any]] = {".onnx": _onnx, ".pt2": _pt2}
-    if path.suffix not in writers:
-        raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
+    check_target(path)
     sentences = sentences_of(texts)
     if texts is not None and sentences is None:
         raise BadInput(f"texts={type(texts).__name__} holds no texts of a tokenizer; leave it out, or give such a set")
@@ -62,23 +61,36 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
     if any(isinstance(value, Tensor) and value.shape[0] < 2 for value in inputs):
         raise BadInput("the example has a batch of 1; give at least two samples, so that the batch size stays free")
-    program = _program(_Logits(_folded(small), keys).eval(), inputs)
+    model = copy.deepcopy(small).eval()  # in train mode, running the caller's own would move its statistics
+    program = _program(_Logits(_folded(model), keys).eval(), inputs)
     cases = [inputs, tuple(torch.cat([t, t[:1]]) for t in inputs)]
     if has_free_length(program.graph):
         cases.append(tuple(t[:, :-1] if is_tokens(t) else t for t in inputs))
     make_folder(path.parent)
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
+        beside.touch()  # torch would say in another way that it can't
         run = writers[path.suffix](beside, program, keys or ("x",))
-        worst = max(_gap(run, small, keys, case) for case in cases)
+        worst = max(_gap(run, model, keys, case) for case in cases)
         if not worst <= TOLERANCE:
             raise BadInput(f"{path}: the file differs from the module by {worst:.1e} (relative); it was not kept")
         if sentences is not None:
             write_tokenizer(tokenizer_file(path), sentences.coder)
         beside.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} can't be written ({error.strerror or error}); choose another place") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
     return worst
+
+
+def check_target(path: Path) -> None:
+    """Refuse a file that can't be written, before there is work behind it."""
+    if path.suffix not in (".onnx", ".pt2"):
+        raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; give the name of a file")
 
 
 def tokenizer_file(path: Path) -> Path:
@@ -87,22 +99,25 @@ def tokenizer_file(path: Path) -> Path:
 
 
 def _folded(small: nn.Module) -> nn.Module:
-    copied = copy.deepcopy(small).eval()
+    copied = copy.deepcopy(small)
     if isinstance(copied, fx.GraphModule):
         settle(copied, fold(copied), dtype_of(small))
     return copied
 
 
-def _program(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
+def _program(module: nn.Module, inputs: tuple[Any, ...], free_length: bool = True) -> ExportedProgram:
     batch = Dim("batch", min=1)
-    shapes = {"inputs": tuple({0: batch, 1: Dim.AUTO} if is_tokens(t) else {0: batch} for t in inputs)}
+    shapes = {"inputs": tuple({0: batch, 1: Dim.AUTO} if is_tokens(t) and free_length else {0: batch} for t in inputs)}
     try:
         with torch.no_grad(), quiet_export():
-            return torch.export.export(module, inputs, dynamic_shapes=shapes)
+            program = torch.export.export(module, inputs, dynamic_shapes=shapes)
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         what = f"{type(error).__name__}: {first}"
         raise BadInput(f"the network can't be exported with a free batch size ({what})") from error
+    if free_length and any(map(is_tokens, inputs)) and not has_free_length(program.graph):
+        return _program(module, inputs, free_length=False)  # else the length would be a symbol for one number
+    return program
 
 
 def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...]) -> Callable[..., Tensor]:
@@ -149,8 +164,8 @@ def _quiet_onnx() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _gap(run: Callable[..., Tensor], small: nn.Module, keys: tuple[str, ...] | None, inputs: tuple[Any, ...]) -> float:
+def _gap(run: Callable[..., Tensor], model: nn.Module, keys: tuple[str, ...] | None, inputs: tuple[Any, ...]) -> float:
     with torch.no_grad():
-        mine = logits_tensor(call(small, inputs[0] if keys is None else dict(zip(keys, inputs, strict=True))))
+        mine = logits_tensor(call(model, inputs[0] if keys is None else dict(zip(keys, inputs, strict=True))))
         theirs = run(*inputs).to(mine.device)
     return float((mine.double() - theirs.double()).abs().max() / mine.double().abs().max().clamp_min(1e-30))

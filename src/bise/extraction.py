@@ -27,7 +27,7 @@ from bise.engine.validation import Validation
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.learning import Learner
-from bise.models.outputs import call, device_of
+from bise.models.outputs import call, device_of, doubt
 from bise.placement import one_bottleneck, place
 from bise.targets import better, without
 from bise.twin import fingerprint
@@ -57,7 +57,8 @@ def extract(
     goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside it. What
     was done is in the result's `.record`.
     """
-    config = config or ExtractConfig()
+    config = ExtractConfig() if config is None else config
+    check_kinds(model, config, ExtractConfig)
     if torch.is_inference_mode_enabled():
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
     run = partial(
@@ -121,7 +122,7 @@ def _extract(
         bottleneck=one_bottleneck(placement, model, bottleneck),
         owned=updated | placement.moved,
     )
-    check_classes(infer(sub, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
+    check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells)
     inputs.prefer_channels_last(lambda x: call(sub, x))
     if validation is not None:
         validation.inputs.channels_last = inputs.channels_last
@@ -157,14 +158,27 @@ def _extract(
     return result
 
 
-def check_classes(logits: Tensor, cells: Cells) -> None:
-    """Refuse labels for which the model has no logit."""
+def check_kinds(model: Any, config: Any, kind: type) -> None:
+    """Refuse what is no model, and a configuration of another kind."""
+    if not isinstance(model, nn.Module):
+        made = (
+            f"the class {model.__name__}; make one: {model.__name__}(...)" if isinstance(model, type) else repr(model)
+        )
+        raise BadInput(f"model is {made}; it takes a torch module")
+    if not isinstance(config, kind):
+        raise BadInput(f"config={config!r} is of type {type(config).__name__}; give a bise.{kind.__name__}")
+
+
+def check_outputs(logits: Tensor, cells: Cells) -> None:
+    """Refuse labels for which the model has no logit, and doubt logits that look like probabilities."""
     highest = int(cells.y.max())
     if highest >= logits.shape[1]:
         raise BadInput(
             f"y holds the label {highest}, out of range for a model with {logits.shape[1]} classes;"
             " labels are ints from 0"
         )
+    if (said := doubt(logits)) is not None:
+        warnings.warn(said, BiseWarning, stacklevel=3)
 
 
 def batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:

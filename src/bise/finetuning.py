@@ -17,7 +17,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.engine.validation import Validation
-from bise.extraction import check_classes
+from bise.extraction import check_kinds, check_outputs
 from bise.gates import Subnetwork
 from bise.models.outputs import device_of
 from bise.twin import fingerprint, named_tensors
@@ -41,7 +41,8 @@ def finetune(
     evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. `workers` and `checkpoint` are as for
     `extract`.
     """
-    config = config or TrainConfig.finetuning()
+    config = TrainConfig.finetuning() if config is None else config
+    check_kinds(model, config, TrainConfig)
     started = time.perf_counter()
     needed = config.sampler == "balanced" or config.weights != "none" or config.margin > 0
     cells = labels(train, progress=progress, need_bias=needed)
@@ -51,7 +52,7 @@ def finetune(
     if isinstance(model, Subnetwork):
         model.place(inputs.example())
     tuned = owning(model)
-    check_classes(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
+    check_outputs(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
     validation = None if val is None else Validation(val, cells, inputs, progress)
     kept = None
     if checkpoint is not None:

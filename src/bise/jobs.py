@@ -26,8 +26,8 @@ from bise.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, BiseWarning
-from bise.extraction import check_classes, extract
+from bise.errors import BadInput, BiseWarning, named
+from bise.extraction import check_outputs, extract
 from bise.files import read_json, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
@@ -134,7 +134,7 @@ def _warn_of_no_weights(
     some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
     one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
     logits = infer(Subnetwork(model, ()), inputs, index=some).logits
-    check_classes(logits, cells)
+    check_outputs(logits, cells)
     y = cells.y[some]
     right = float((logits.argmax(1) == y).double().mean())
     most = float(torch.bincount(y).max() / len(y))
@@ -318,7 +318,8 @@ def _audited(
     bottleneck: str | None = None,
 ) -> dict[str, Any]:
     """What an audit found, and how many units are open where there are gates."""
-    found = audit(network, data, aligned=cells, bottleneck=bottleneck, workers=workers, progress=progress).as_dict()
+    with named("test"):
+        found = audit(network, data, aligned=cells, bottleneck=bottleneck, workers=workers, progress=progress).as_dict()
     if not isinstance(network, Subnetwork) or not network.sites:
         return found
     kept, total = network.units

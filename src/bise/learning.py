@@ -101,6 +101,8 @@ class Learner:
             )
         if self.over == "conflicting":
             self.notes += cells.one_sided()
+        if validation is not None:
+            self.notes += cells.unjudged(validation.cells)
         self.itself: float | None = None
         """What the model itself, all gates open, has on val."""
         self.best: tuple[float, int, State] | None = None

@@ -58,6 +58,8 @@ class Run:
         self.path = self.folder / CONFIGURATIONS.get(job, "config.json")
         self.states = self.folder / "checkpoints" / job
         self.complete = self.worked = False
+        self.parts: list[str] = []
+        """Those that have logged."""
         self.new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         self.lock: Lock | None = None
         self.finished = self._finished()
@@ -163,25 +165,37 @@ class Run:
 
     def _kept(self, error: NonFinite) -> BadInput:
         """The sentence, with the file that names the samples."""
+        if self.job in CONFIGURATIONS:  # to go on would end the same, and the run that it worked on is whole without it
+            for part in self.parts:
+                self._forget(part)
+            shutil.rmtree(self.states)
+            with suppress(OSError):  # another job's may be there
+                self.states.parent.rmdir()
+            self.path.unlink()
         path = self.folder / "non_finite.json"
         write_json(path, {"job": self.job, "epoch": error.epoch, "step": error.step, "samples": error.samples})
         return BadInput(f"{error}; the {len(error.samples)} training samples of that batch are listed in {path}")
 
     def log(self, part: str) -> Log:
         """Takes the rows of a part of the job, from its first: what an earlier process wrote of them is dropped."""
-        path = self.folder / "metrics.jsonl"
-        others = b"".join(_rows_of_others(path, part))
-        if not path.exists() or path.read_bytes() != others:
-            write_bytes(path, others)
-        for name in (part, f"{part}-2"):
-            shutil.rmtree(self.folder / "events" / name, ignore_errors=True)
-        write = append_log(path, part, tensorboard=self.tensorboard)
+        self._forget(part)
+        self.parts.append(part)
+        write = append_log(self.folder / "metrics.jsonl", part, tensorboard=self.tensorboard)
 
         def log(row: dict[str, Any]) -> None:
             self.worked = True
             write(row)
 
         return log
+
+    def _forget(self, part: str) -> None:
+        """Drop what was logged of a part."""
+        path = self.folder / "metrics.jsonl"
+        others = b"".join(_rows_of_others(path, part))
+        if not path.exists() or path.read_bytes() != others:
+            write_bytes(path, others)
+        for name in (part, f"{part}-2"):
+            shutil.rmtree(self.folder / "events" / name, ignore_errors=True)
 
     def checkpoint(self, part: str) -> Path:
         """Where a part of the job keeps its state."""

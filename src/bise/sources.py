@@ -273,7 +273,7 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     from torch import nn
 
     from bise.errors import BadInput
-    from bise.models.weights import read_state
+    from bise.models.weights import fitting, read_state
 
     make = function(name, "--model")
     try:
@@ -288,9 +288,12 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
     if weights is not None:
         try:
-            model.load_state_dict(read_state(weights))
+            model.load_state_dict(fitting(read_state(weights), model))
         except (RuntimeError, TypeError, AttributeError) as error:
-            raise BadInput(f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()})") from error
+            raise BadInput(
+                f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()}); give a file that this"
+                " very architecture was saved to"
+            ) from error
     return model
 
 

@@ -21,6 +21,12 @@ def twin(model: nn.Module) -> nn.Module:
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise BadInput("TorchScript models take no hooks; hand in the Python module that was scripted or traced")
+    compiled = next((path for path, module in model.named_modules() if hasattr(module, "_orig_mod")), None)
+    if compiled is not None:
+        raise BadInput(
+            f"{compiled or type(model).__name__} is compiled by torch.compile, whose code knows no gates; hand in the"
+            " module as it was before, which is kept in its attribute _orig_mod"
+        )
     _check_shapes(model)
     memo: dict[int, Any] = {}
     for module in model.modules():

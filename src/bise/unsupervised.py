@@ -42,6 +42,8 @@ def pseudo_bias(
     """
     config = config or TrainConfig(epochs=epochs, lr=0.01)
     known = labels(train, need_bias=False, progress=progress)
+    if isinstance(make_model, nn.Module):
+        raise BadInput(f"make_model is a {type(make_model).__name__}; give a function that returns a fresh one")
     model = make_model()
     if not isinstance(model, nn.Module):
         raise BadInput(f"make_model returned {type(model).__name__}; it should return a fresh torch module")

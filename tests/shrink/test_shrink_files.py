@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from test_shrink_models import close, made
+from torch import Tensor, nn
 
 from bise.errors import BadInput
 from bise.exporting import export
+from bise.twin import fingerprint
 
 
 @pytest.mark.parametrize("name", ["SimpleConvNet", "BERT"])
@@ -39,6 +41,50 @@ def test_onnx_takes_any_batch_size(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.from_numpy(logits), small(more).detach(), rtol=1e-4, atol=1e-5)
     folded = {node.op_type for node in __import__("onnx").load(str(tmp_path / "model.onnx")).graph.node}
     assert "BatchNormalization" not in folded
+
+
+def test_a_model_in_train_mode_is_exported_as_it_computes_and_left_as_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 2))
+    x = torch.randn(5, 8)
+    model(x)
+    before = fingerprint(model)
+    assert export(model, tmp_path / "model.pt2", x) < 1e-5
+    assert fingerprint(model) == before
+    assert model.training
+
+
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # torch's own, about its LSTM
+def test_a_length_that_the_model_fixes_is_fixed_in_the_file(ending: str, tmp_path: Path) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.lstm = nn.Embedding(20, 8), nn.LSTM(8, 16, batch_first=True)
+            self.hidden, self.act, self.out = nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(self.act(self.hidden(self.lstm(self.embed(x))[0][:, -1])))
+
+    torch.manual_seed(0)
+    words = torch.randint(0, 20, (4, 12))
+    path = tmp_path / f"model.{ending}"
+    assert export(Reader().eval(), path, words) < 1e-5
+    if ending == "onnx":
+        (slot,) = pytest.importorskip("onnxruntime").InferenceSession(str(path)).get_inputs()
+        assert slot.shape[1] == 12
+        assert isinstance(slot.shape[0], str)
+
+
+def test_places_that_take_no_file_are_refused(tmp_path: Path) -> None:
+    sub, x = made("MLP")
+    (tmp_path / "folder.pt2").mkdir()
+    with pytest.raises(BadInput, match="folder.pt2 is a folder"):
+        export(sub, tmp_path / "folder.pt2", x)
+    with pytest.raises(BadInput, match="/proc/model.pt2 can't be written"):
+        export(sub.shrink(x), "/proc/model.pt2", x)
+    with pytest.raises(BadInput, match="the example holds NaN"):
+        sub.shrink(x * torch.nan)
 
 
 def test_bad_endings_and_batches_are_refused(tmp_path: Path) -> None:

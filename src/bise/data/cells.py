@@ -225,13 +225,23 @@ class Cells:
         return found
 
     def check_covers(self, other: Cells, what: str = "val") -> None:
-        """Refuse another data set with classes or biases that this one has never seen."""
+        """Refuse another data set with classes that this one has never seen, or with more or fewer biases."""
         if other.biases != self.biases:
             raise BadInput(f"{what} has {other.biases} biases and train has {self.biases}; they must agree")
         missing = sorted(set(torch.unique(other.y).tolist()) - set(torch.unique(self.y).tolist()))
         if missing:
             name = other.label(0, missing[0])
             raise BadInput(f"{what} holds class {name}, which train lacks; drop it from {what} or add it to train")
+
+    def unjudged(self, val: Cells) -> list[str]:
+        """A sentence where val lacks classes of this set, so that no mask is judged by them."""
+        lacking = sorted(set(torch.unique(self.y).tolist()) - set(torch.unique(val.y).tolist()))
+        if not lacking:
+            return []
+        shown = ", ".join(self.label(0, y) for y in lacking[:3]) + (" …" if len(lacking) > 3 else "")
+        return [
+            f"val has no sample of {len(lacking)} classes of train ({shown}), so no mask is judged by these; add some"
+        ]
 
 
 def _count(values: Tensor, given: int | None, what: str, argument: str, least: int = 0) -> int:

@@ -100,7 +100,6 @@ def _of_transformers(made: Any, length: int) -> Coder:
         return [*found[:at], *found[at + 1 :]][:length]
 
     backend = getattr(made, "backend_tokenizer", None)
-    names = ["token_type_ids"] if "token_type_ids" in made.model_input_names else []
     return Coder(
         encode=encode,
         cut=cut,
@@ -108,7 +107,6 @@ def _of_transformers(made: Any, length: int) -> Coder:
         pad=made.pad_token_id if made.pad_token_id is not None else 0,
         unknown=made.unk_token_id,
         special=special,
-        zeros=tuple(names),
         key=None if backend is None else _hash(type(made).__name__, backend.to_str(), side),
         file=None
         if backend is None

@@ -56,7 +56,10 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
             raise BadInput(f"y has shape {tuple(self.y.shape)}; it takes one int a sample")
         for name, values in (("y", self.y), ("b", self.b)):
             if values is not None and len(values) != len(dataset):
-                raise BadInput(f"{name} has {len(values)} labels for {len(dataset)} samples; give one for each sample")
+                several = ", for several biases [samples, biases]" if values.dim() == 2 else ""
+                raise BadInput(
+                    f"{name} has {len(values)} labels for {len(dataset)} samples; give one for each sample{several}"
+                )
         if names is not None:
             classes = len(names.classes) if classes is None else classes
             bias_classes = (

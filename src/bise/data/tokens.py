@@ -36,8 +36,6 @@ class Coder:
     unknown: int | None = None
     special: frozenset[int] = frozenset()
     """What every text starts and ends with: says nothing about it."""
-    zeros: tuple[str, ...] = ()
-    """Further inputs of the model that are all zeros: token_type_ids of single sentences."""
     key: str | None = None
     """What tells this tokenizer from others, so that its results can be kept; None where nothing does."""
     file: Callable[[], str] | None = None
@@ -84,14 +82,11 @@ class Tokens:
     host_lengths: Tensor
     """The same on the CPU: how long a batch has to be is known without asking the device."""
     pad: int
-    zeros: tuple[str, ...] = ()
 
     @staticmethod
-    def of(flat: Tensor, lengths: Tensor, *, pad: int = 0, zeros: tuple[str, ...] = ()) -> Tokens:
+    def of(flat: Tensor, lengths: Tensor, *, pad: int = 0) -> Tokens:
         lengths = lengths.long()
-        return Tokens(
-            flat=flat, starts=lengths.cumsum(0) - lengths, lengths=lengths, host_lengths=lengths, pad=pad, zeros=zeros
-        )
+        return Tokens(flat=flat, starts=lengths.cumsum(0) - lengths, lengths=lengths, host_lengths=lengths, pad=pad)
 
     def __len__(self) -> int:
         return len(self.host_lengths)
@@ -118,7 +113,7 @@ class Tokens:
         """The texts `index` alone, in that order."""
         kept = self.host_lengths[index]
         flat = torch.cat([self.flat[start : start + n] for start, n in zip(*self._spans(index), strict=True)])
-        return Tokens.of(flat, kept, pad=self.pad, zeros=self.zeros)
+        return Tokens.of(flat, kept, pad=self.pad)
 
     def _spans(self, index: Tensor) -> tuple[list[int], list[int]]:
         return self.starts.cpu()[index].tolist(), self.host_lengths[index].tolist()
@@ -134,11 +129,7 @@ class Tokens:
         inside = columns < self.lengths[index].unsqueeze(1)
         at = (self.starts[index].unsqueeze(1) + columns).clamp_max(len(self.flat) - 1)
         ids = self.flat[at].long().masked_fill(~inside, self.pad)
-        return {
-            "input_ids": ids,
-            "attention_mask": inside.long(),
-            **{name: torch.zeros_like(ids) for name in self.zeros},
-        }
+        return {"input_ids": ids, "attention_mask": inside.long()}
 
 
 class Sentences(Dataset[dict[str, Tensor]]):
@@ -171,7 +162,7 @@ class Sentences(Dataset[dict[str, Tensor]]):
         packed = cached("tokens", self._recipe(), self._packed) if keep else self._packed()
         head, lengths, flat = packed.split([3, len(self), len(packed) - len(self) - 3])
         empty, cut, unknown = head.tolist()
-        tokens = Tokens.of(flat, lengths, pad=self.coder.pad, zeros=self.coder.zeros)
+        tokens = Tokens.of(flat, lengths, pad=self.coder.pad)
         return tokens, Counts(texts=len(self), empty=empty, cut=cut, unknown=unknown, length=self.coder.length)
 
     def _recipe(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput
+from bise.errors import BadInput, named
 from bise.gates import Subnetwork
 
 
@@ -30,13 +30,15 @@ class Validation:
         precision: str = "fp32",
         budget: int = 8 << 30,
     ) -> None:
-        cells = labels(val, progress=progress)
+        with named("val"):
+            cells = labels(val, progress=progress)
         train.check_covers(cells)
         # an unbiased set shows no alignment of its own
         self.cells = cells.realigned(train.aligned_bias)
         if not cells.known.any():
             raise BadInput("no sample of val has all its bias labels, so it can't select by group; label some")
-        self.inputs = Inputs(val, beside.device, budget=budget, workers=beside.workers)
+        with named("val"):
+            self.inputs = Inputs(val, beside.device, budget=budget, workers=beside.workers)
         self.precision = precision
         self.y = cells.y.to(self.inputs.device)
         self.cell = torch.where(cells.known, cells.index, len(cells.counts)).to(self.inputs.device)
@@ -57,9 +59,10 @@ class Validation:
         hits = torch.zeros(len(counts) + 1, dtype=torch.float64, device=self.inputs.device)
         order = torch.arange(len(self.cells))
         run = passes(sub, self.inputs, order, precision=self.precision, progress=progress, label="validating")
-        for start, logits, _ in run:  # no logits are kept, and a GPU isn't waited for
-            rows = slice(start, start + len(logits))
-            hits.index_add_(0, self.cell[rows], (logits.argmax(1) == self.y[rows]).double())
+        with named("val"):
+            for start, logits, _ in run:  # no logits are kept, and a GPU isn't waited for
+                rows = slice(start, start + len(logits))
+                hits.index_add_(0, self.cell[rows], (logits.argmax(1) == self.y[rows]).double())
         hits = hits.cpu()
         cells = (hits[:-1] / counts)[counts > 0]
         sizes = torch.bincount(self.group_of).double()

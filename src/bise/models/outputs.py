@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from bise.errors import BadInput
 
+ENOUGH = 8
+"""Outputs of fewer samples can lie between 0 and 1 by chance."""
+
 
 def call(model: nn.Module, x: Any) -> Any:
     """The model on one batch: a dict of tensors is passed as keywords, as text models take it."""
@@ -35,6 +38,10 @@ def logits_tensor(output: Any) -> Tensor:
 def class_logits(output: Any) -> Tensor:
     """Logits [N, C] of whatever a model returns; a single logit s becomes (0, s), whose softmax is its sigmoid."""
     logits = logits_tensor(output)
+    if not logits.is_floating_point():
+        raise BadInput(
+            f"the model returns {str(logits.dtype).removeprefix('torch.')}, as of classes; have it return logits"
+        )
     if logits.dim() == 1:
         logits = logits.unsqueeze(1)
     if logits.dim() != 2:
@@ -42,6 +49,23 @@ def class_logits(output: Any) -> Tensor:
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits
+
+
+def doubt(logits: Tensor) -> str | None:
+    """What speaks against these [N, C] being logits: that they look like probabilities."""
+    if len(logits) < ENOUGH or not ((logits >= 0) & (logits <= 1)).all():
+        return None
+    if logits.shape[1] == 2 and not logits[:, 0].any():  # one output, as `class_logits` has it
+        return (
+            "every output of the model lies between 0 and 1, as after a sigmoid, and is taken for a logit, so that all"
+            " of them say class 1; leave the sigmoid out"
+        )
+    if ((logits.sum(1) - 1).abs() < 1e-3).all():
+        return (
+            "the model's outputs add up to 1 for every sample, as after a softmax, and are taken for logits; leave the"
+            " softmax out"
+        )
+    return None
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

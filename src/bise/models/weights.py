@@ -15,10 +15,14 @@ from torch import Tensor, nn
 from bise.errors import BadInput
 from bise.files import read_tensors
 
+WRAPPERS = ("module.", "_orig_mod.")
+
 
 def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file or of a state dict in .pt or .pth, on the CPU."""
     if path.suffix == ".safetensors":
+        if not path.exists():
+            raise BadInput(f"the weights' file {path} does not exist; put it back, or name the one that has them")
         return read_tensors(path)
     try:
         _check_archive(path)
@@ -33,11 +37,21 @@ def read_state(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # a damaged file makes the reader raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadInput(f"weights {path} can't be read ({reason}); give a state dict or .safetensors") from error
-    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
-        state = state["state_dict"]
+    for key in ("state_dict", "model_state_dict", "model"):  # as trainers wrap it
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise BadInput(f"weights {path} hold no state dict; save model.state_dict() or a .safetensors file")
     return dict(state)
+
+
+def fitting(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """`state` without what DataParallel and torch.compile put before every name, where the model has none so named."""
+    names = set(model.state_dict())
+    for prefix in (*WRAPPERS, *WRAPPERS):  # one around the other
+        if state and not names & set(state) and all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    return state
 
 
 def _check_archive(path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from bise.errors import BadInput
 from bise.measure.size import parameters
-from bise.models.outputs import device_of, to_device
+from bise.models.outputs import device_of, tensors_in, to_device
 from bise.shrink.analysis import Analysis, Barrier
 from bise.shrink.capture import Captured, capture
 from bise.shrink.channel_rules import FULL_WIDTH
@@ -67,6 +67,8 @@ def shrink(
     if on_barrier not in ("keep", "raise"):
         raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
     example = to_device(example, device_of(sub))
+    if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
+        raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
     sub.place(example)
     captured = capture(sub, example)
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}

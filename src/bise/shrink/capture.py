@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
 
 from bise.errors import BadInput
 
@@ -130,7 +131,7 @@ def has_free_length(graph: fx.Graph) -> bool:
     """Whether there are inputs of tokens, and all of them have a free length."""
     values = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder" and node.users]
     lengths = [v.shape[1] for v in values if is_tokens(v) and isinstance(v.shape[0], torch.SymInt)]
-    return bool(lengths) and all(isinstance(length, torch.SymInt) for length in lengths)
+    return bool(lengths) and not any(is_concrete_int(length) for length in lengths)
 
 
 @contextmanager
