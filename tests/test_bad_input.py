@@ -329,6 +329,8 @@ BAD = [
     (f"extract {OWN} --from {{w}}/run --out {{out}}", "--from brings model"),
     # tables
     ("extract --model test_bad_input:five_features --data {w}/rows.csv --out {out}", "needs a target"),
+    (f"extract {NET} {TABLE} --size 16 --out {{out}}", "--size is for a column that --image names"),
+    (f"extract {NET} {TABLE} --length 5 --out {{out}}", "--length is for a column that --text names"),
     (f"extract {NET} --target hierd --out {{out}}", "has no column 'hierd'; it has 'hired'"),
     (f"extract {NET} --target hired --bias sx --out {{out}}", "has no column 'sx'"),
     (f"extract {NET} --target hired --out {{out}}", "bias"),

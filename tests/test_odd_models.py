@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,7 +13,9 @@ import bise
 from bise import BadInput, BiseWarning, ExtractConfig, TrainConfig
 from bise.data import Labelled, labels
 from bise.engine.inputs import Inputs
+from bise.models.weights import fitting
 from bise.placement import place
+from bise.sources import model_of
 from conftest import toy, toy_model, trained
 from real_models import make
 
@@ -304,7 +307,7 @@ def test_val_that_lacks_a_class_is_told_of():
     data = toy()
     some = data.y != 2
     val = Labelled(TensorDataset(data.tensors[0][some]), y=data.y[some], b=data.b[some])
-    with pytest.warns(BiseWarning, match=r"val has no sample of 1 classes of train \(2\)"):
+    with pytest.warns(BiseWarning, match=r"val lacks classes of train \(2\)"):
         bise.extract(toy_model(), data, val=val, config=ExtractConfig(**QUICK))
 
 
@@ -316,6 +319,52 @@ def broken_val(**changes):
 
 def on_val(val):
     return bise.extract(toy_model(), toy(), val=val, config=ExtractConfig(**QUICK))
+
+
+def test_labels_may_be_arrays_without_a_dimension():
+    assert labels(Unlabelled([np.array(0), np.array(1), np.int64(0), 1])).y.tolist() == [0, 1, 0, 1]
+
+
+def test_weights_of_a_wrapped_model_fit(tmp_path):
+    state = toy_model().state_dict()
+    for wrapper in ("module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod."):
+        torch.save({f"{wrapper}{name}": tensor for name, tensor in state.items()}, tmp_path / "w.pt")
+        assert bise.fingerprint(model_of("conftest:toy_model", tmp_path / "w.pt")) == bise.fingerprint(loaded(state))
+    torch.save({"epoch": 3, "model": state}, tmp_path / "w.pt")
+    assert bise.fingerprint(model_of("conftest:toy_model", tmp_path / "w.pt")) == bise.fingerprint(loaded(state))
+    own = nn.Module()
+    own.module = toy_model()  # a name of its own
+    assert fitting(own.state_dict(), own).keys() == own.state_dict().keys()
+
+
+def loaded(state):
+    model = toy_model()
+    model.load_state_dict(state)
+    return model
+
+
+def test_an_example_that_does_not_fit_is_told_of_without_more(capfd):
+    sub = bise.extract(toy_model(), toy(), config=ExtractConfig(**QUICK))
+    for example in (torch.zeros(4, 9), torch.zeros(4, 8, dtype=torch.float64)):
+        with pytest.raises(BadInput, match="Sequential can't run on the example .*; check its shape and type"):
+            sub.shrink(example)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_forward_that_branches_is_told_of_without_more(capfd):
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = toy_model()
+
+        def forward(self, x):
+            out = self.network(x)
+            return out * 2 if out.sum() > 0 else out
+
+    sub = bise.extract(Branching(), toy(), config=ExtractConfig(**QUICK))
+    with pytest.raises(BadInput, match="must not branch on values"):
+        sub.shrink(toy().tensors[0][:4])
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -336,6 +385,7 @@ def on_val(val):
             lambda: broken_val(b=torch.zeros(2, 600)),
             r"b has 2 labels for 600 samples; .*, for several biases \[samples, b",
         ),
+        (lambda: labels(Unlabelled([np.array(0), np.array([1]), 0, 1])), "can't be read as whole numbers"),
         (lambda: labels(Unlabelled([0, 1.7, 0, 1])), "1.7[0-9]*, which is no whole number"),
         (lambda: labels(Unlabelled(["cat", "dog", "cat", "dog"])), "can't be read as whole numbers"),
         (lambda: labels(Unlabelled([[0, 1], [1, 0], [0, 1], [1, 0]])), "y has shape"),

@@ -205,6 +205,10 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool) -> Any:
         _allowed(own, columns - {"root"}, f"{path} is a folder of datasets")
         return read_hugging_face(path, target=own["target"], **how)
     _allowed(own, columns, f"{path} is a table")
+    for option, others in (("image", ("size", "mean", "std")), ("text", ("tokenizer", "length"))):
+        odd = next((name for name in others if name in own and option not in own), None)
+        if odd is not None:
+            raise BadInput(f"--{odd} is for a column that --{option} names; name it, or leave --{odd} out")
     return read_table(path, target=own["target"], root=own.get("root"), **how)
 
 

@@ -92,6 +92,13 @@ def test_one_conflicting_b_only_is_a_warning_where_there_are_several():
     assert said[0].startswith("all 30 conflicting samples share b[0]=1")
 
 
+def test_a_class_that_val_lacks_is_told_of():
+    train = data({(0, 0): 30, (0, 1): 5, (1, 0): 5, (1, 1): 30})
+    said = "val lacks classes of train (1), so no mask is judged by these; add samples of them"
+    assert said in check({"train": train, "val": data({(0, 0): 3, (0, 1): 3})}).warnings
+    assert said not in check({"train": train, "val": data({(0, 0): 3, (1, 1): 3})}).warnings
+
+
 def test_a_class_that_train_lacks_is_an_obstacle():
     whole = {"train": data({(0, 0): 30, (0, 1): 30}), "val": data({(1, 0): 3})}
     assert any("val holds class 1, which train lacks" in o for o in check(whole).obstacles)

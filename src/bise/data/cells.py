@@ -239,9 +239,7 @@ class Cells:
         if not lacking:
             return []
         shown = ", ".join(self.label(0, y) for y in lacking[:3]) + (" …" if len(lacking) > 3 else "")
-        return [
-            f"val has no sample of {len(lacking)} classes of train ({shown}), so no mask is judged by these; add some"
-        ]
+        return [f"val lacks classes of train ({shown}), so no mask is judged by these; add samples of them"]
 
 
 def _count(values: Tensor, given: int | None, what: str, argument: str, least: int = 0) -> int:

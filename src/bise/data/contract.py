@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
@@ -241,7 +242,10 @@ def label_tensor(values: Any, name: str) -> Tensor:
 
 
 def _plain(values: Any) -> Any:
-    """Lists of tuples or of 0-dimensional tensors as nested lists that torch reads in one go."""
+    """Lists of tuples or of 0-dimensional tensors and arrays as nested lists that torch reads in one go."""
     if isinstance(values, (list, tuple)):
-        return [_plain(v) if isinstance(v, (list, tuple, Tensor)) else v for v in values] if values else values
-    return values.tolist() if isinstance(values, Tensor) else values
+        return (
+            [_plain(v) if isinstance(v, (list, tuple, Tensor, np.ndarray)) else v for v in values] if values else values
+        )
+    scalar = isinstance(values, np.ndarray) and not values.ndim
+    return values.tolist() if scalar or isinstance(values, Tensor) else values

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from bise.errors import BadInput
 from bise.measure.size import parameters
-from bise.models.outputs import device_of, tensors_in, to_device
+from bise.models.outputs import call, device_of, tensors_in, to_device
 from bise.shrink.analysis import Analysis, Barrier
 from bise.shrink.capture import Captured, capture
 from bise.shrink.channel_rules import FULL_WIDTH
@@ -70,6 +70,15 @@ def shrink(
     if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
         raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
     sub.place(example)
+    masked = copy.deepcopy(sub).eval()
+    try:
+        with torch.no_grad():
+            call(masked, example)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch would say less clearly why
+        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise BadInput(
+            f"{type(sub.network).__name__} can't run on the example ({what}); check its shape and type"
+        ) from error
     captured = capture(sub, example)
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
     small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
@@ -77,7 +86,7 @@ def shrink(
         raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
     if fold_batchnorm:
         derived |= fold(small)
-    masked = copy.deepcopy(sub).eval().double()
+    masked.double()
     free = {"other_size": captured.dynamic_size, "other_length": captured.dynamic_length}
     try:
         differences = check(masked, in_float64(small), example, **free)

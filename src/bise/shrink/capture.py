@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -136,10 +138,15 @@ def has_free_length(graph: fx.Graph) -> bool:
 
 @contextmanager
 def quiet_export() -> Iterator[None]:
-    """Without the deprecation that torch's own exporter trips over."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
-        yield
+    """Without the deprecation that torch's own exporter trips over, and the graphs that it prints before it raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _lifted(program: ExportedProgram, example: Any) -> Captured:
