@@ -35,7 +35,9 @@ def extraction(name: str) -> str:
         + spread([100 * row["accuracy"] for row in found["vanilla"]])
         + " %. Seconds are mean ± standard deviation over n seeds.",
         "",
-        "| | n | seconds | " + " | ".join(PHASES) + " | times faster | accuracy (%) | last (%) | sparsity (%) |",
+        "| | n | seconds | "
+        + " | ".join(PHASES)
+        + " | times faster | accuracy (%) | last (%) | units closed by the last (%) |",
         "|---|---|---|" + "---|" * len(PHASES) + "---|---|---|---|",
         "| literal, scaled | 1 | "
         + " | ".join(f"{v:.0f}" for v in (literal["seconds"], *(literal["phases"][p] for p in PHASES[:3])))

@@ -400,7 +400,7 @@ def test_rows_from_other_vanilla_models_are_named_as_in_the_table():
     assert "other vanilla models" not in footnote([*same, row("two", 2, "c")])  # another seed has its own
     other = [*same, row("two", 0, "x"), row("two", 1, "y"), row("one", 1, "z")]
     lines = [Line(title="The second", label="two"), Line(title="The second, last", label="two")]
-    assert footnote(other, lines).endswith("of the same recipe and seed: “The second” (2), “one” (1).")
+    assert footnote(other, lines).endswith("of the same recipe and seed: 2 of “The second”, 1 of “one”.")
 
 
 def test_limits():

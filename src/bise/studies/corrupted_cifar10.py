@@ -41,7 +41,7 @@ def _show(rows: Sequence[Row]) -> str:
     return "\n\n".join(
         [
             "Accuracy on the unbiased test set, %; as in the paper there is no validation set, so the last mask is"
-            " taken. The extractions have γ = 1 and E = 50." + provenance(rows),
+            " taken. The extractions, by the default alone, have γ = 1 and E = 50." + provenance(rows),
             table(rows, main_lines(by_column(ACCURACY, RHOS, "ρ = {}"), presets, best=False), accuracy),
             "Sparsity S in % of parameters and MFLOPs, both as the paper counts them:",
             table(rows, main_lines(sizes, presets, best=False), size),

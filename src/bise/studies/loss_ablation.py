@@ -44,7 +44,11 @@ def _show(rows: Sequence[Row]) -> str:
     columns.append(Column(title="worst group, %", metric="worst_group"))
     return (
         "BiasedMNIST, ρ = 0.99, best masks. In the preset `balanced` even draws stand in for"
-        " the weights.\n\n" + table(rows, varied_lines(list(PAPER), paper), columns) + "\n\n" + footnote(rows)
+        " the weights; what comes with them goes with them: margins and smoothed targets, and a mutual information over"
+        " the whole batch instead of the conflicting samples.\n\n"
+        + table(rows, varied_lines(list(PAPER), paper), columns)
+        + "\n\n"
+        + footnote(rows)
     )
 
 

@@ -118,7 +118,7 @@ def _others(rows: Sequence[Row]) -> str:
         odd += [row["label"] for row in found if row["weights"] != most]
     if not odd:
         return ""
-    counts = ", ".join(f"“{label}” ({odd.count(label)})" for label in sorted(set(odd)))
+    counts = ", ".join(f"{odd.count(label)} of “{label}”" for label in sorted(set(odd)))
     return (
         " Weights aren't kept for ever: these rows come from other vanilla models than the rest, of the same recipe and"
         f" seed: {counts}."
