@@ -372,6 +372,7 @@ def test_a_forward_that_branches_is_told_of_without_more(capfd):
     [
         (lambda: bise.extract(ClassNumbers(), toy(), config=ExtractConfig(**QUICK)), "the model returns int64"),
         (lambda: bise.extract(torch.compile(toy_model()), toy()), "compiled by torch.compile.*_orig_mod"),
+        (lambda: bise.audit(nn.Linear, toy()), "model is the class Linear"),
         (lambda: bise.extract(nn.Linear, toy()), r"model is the class Linear; make one: Linear\(...\)"),
         (lambda: bise.extract(toy_model(), toy(), config={"gamma": 1}), "of type dict; give a bise.ExtractConfig"),
         (lambda: bise.finetune(toy_model(), toy(), config=ExtractConfig()), "give a bise.TrainConfig"),

@@ -14,7 +14,7 @@ from bise.data.contract import Alignment, Progress, labels
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
-from bise.extraction import check_outputs
+from bise.extraction import check_model, check_outputs
 from bise.gates import Subnetwork
 from bise.measure.calibration import calibration_by_group, expected_calibration_error
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
@@ -148,6 +148,7 @@ def audit(
     is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
     None is up to four for picture files.
     """
+    check_model(model)
     cells = labels(data, aligned=None if isinstance(aligned, Cells) else aligned, progress=progress)
     if isinstance(aligned, Cells):
         aligned.check_covers(cells, "data")

@@ -51,7 +51,6 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     and on another length.
     """
     path = Path(path)
-    writers: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Any]] = {".onnx": _onnx, ".pt2": _pt2}
     check_target(path)
     sentences = sentences_of(texts)
     if texts is not None and sentences is None:
@@ -70,7 +69,7 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         beside.touch()  # torch would say in another way that it can't
-        run = writers[path.suffix](beside, program, keys or ("x",))
+        run = _WRITERS[path.suffix](beside, program, keys or ("x",))
         worst = max(_gap(run, model, keys, case) for case in cases)
         if not worst <= TOLERANCE:
             raise BadInput(f"{path}: the file differs from the module by {worst:.1e} (relative); it was not kept")
@@ -87,7 +86,7 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
 
 def check_target(path: Path) -> None:
     """Refuse a file that can't be written, before there is work behind it."""
-    if path.suffix not in (".onnx", ".pt2"):
+    if path.suffix not in _WRITERS:
         raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
     if path.is_dir():
         raise BadInput(f"{path} is a folder; give the name of a file")
@@ -169,3 +168,9 @@ def _gap(run: Callable[..., Tensor], model: nn.Module, keys: tuple[str, ...] | N
         mine = logits_tensor(call(model, inputs[0] if keys is None else dict(zip(keys, inputs, strict=True))))
         theirs = run(*inputs).to(mine.device)
     return float((mine.double() - theirs.double()).abs().max() / mine.double().abs().max().clamp_min(1e-30))
+
+
+_WRITERS: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Callable[..., Tensor]]] = {
+    ".onnx": _onnx,
+    ".pt2": _pt2,
+}

@@ -158,13 +158,18 @@ def _extract(
     return result
 
 
-def check_kinds(model: Any, config: Any, kind: type) -> None:
-    """Refuse what is no model, and a configuration of another kind."""
+def check_model(model: Any) -> None:
+    """Refuse what is no model."""
     if not isinstance(model, nn.Module):
         made = (
             f"the class {model.__name__}; make one: {model.__name__}(...)" if isinstance(model, type) else repr(model)
         )
         raise BadInput(f"model is {made}; it takes a torch module")
+
+
+def check_kinds(model: Any, config: Any, kind: type) -> None:
+    """Refuse what is no model, and a configuration of another kind."""
+    check_model(model)
     if not isinstance(config, kind):
         raise BadInput(f"config={config!r} is of type {type(config).__name__}; give a bise.{kind.__name__}")
 

@@ -165,9 +165,9 @@ class Run:
 
     def _kept(self, error: NonFinite) -> BadInput:
         """The sentence, with the file that names the samples."""
-        if self.job in CONFIGURATIONS:  # to go on would end the same, and the run that it worked on is whole without it
-            for part in self.parts:
-                self._forget(part)
+        if self.job in CONFIGURATIONS and len(self.parts) == 1:
+            # to go on would end the same; nothing is saved yet, and the run that it worked on is whole without it
+            self._forget(self.parts[0])
             shutil.rmtree(self.states)
             with suppress(OSError):  # another job's may be there
                 self.states.parent.rmdir()

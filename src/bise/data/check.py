@@ -91,8 +91,9 @@ def check(
             notes.append(f"there is no {name} split: {lost}; mark rows as {name}, or hold some out (--holdout 0.1,0.2)")
         elif train is not None:
             _covered(train, there[name], name, obstacles)
-            judged = _known(there[name]) if name == "val" else None
-            notes += aligned.unjudged(judged[0]) if aligned is not None and judged is not None else []
+            judged = _known(there[name])
+            if name == "val" and aligned is not None and judged is not None:
+                notes += aligned.unjudged(judged[0])
     return Check(
         splits={name: _split(data, aligned) for name, data in there.items()},
         obstacles=tuple(obstacles),

@@ -74,7 +74,9 @@ def shrink(
     try:
         with torch.no_grad():
             call(masked, example)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch would say less clearly why
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch.export would say less clearly why
         what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise BadInput(
             f"{type(sub.network).__name__} can't run on the example ({what}); check its shape and type"

@@ -138,7 +138,8 @@ def has_free_length(graph: fx.Graph) -> bool:
 
 @contextmanager
 def quiet_export() -> Iterator[None]:
-    """Without the deprecation that torch's own exporter trips over, and the graphs that it prints before it raises."""
+    """Without the deprecation that torch's own exporter trips over, and without what it prints and logs: whole graphs,
+    before it raises what the caller puts into a sentence."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
