@@ -455,6 +455,12 @@ def test_the_hash_knows_what_matters():
         assert key_of(configuration(other, PAPER, "scratch")) != key
     assert key_of(configuration(job, PAPER, "imagenet")) != key
     assert key_of(configuration(replace(job, changes={"graphs": False, "memory": 1 << 30}), PAPER, "scratch")) == key
+    # whether masks compete with the model counts where these are samples that it knows by heart
+    held = replace(job, held_out=0.1)
+    alone = {"baseline": False}
+    assert key_of(configuration(replace(job, changes=alone), PAPER, "scratch")) == key
+    keys = {key_of(configuration(other, PAPER, "scratch")) for other in (held, replace(held, changes=alone))}
+    assert len(keys) == 2
     # a row from before a field came: its default is how things were
     older = {**config, "extract": {k: v for k, v in config["extract"].items() if k != "collapse"}}
     assert key_of(older) == key

@@ -193,6 +193,11 @@ def test_tables_show_ours_and_the_papers():
     empty = [*columns, Column(title="seconds", metric="seconds"), Column(title="S", metric="sparsity")]
     with_s = [Line(title="ours", label="vanilla", paper={"S": 20.9}), *lines[1:]]
     assert table(rows, with_s, empty).splitlines()[0] == "|  | n | ρ = 0.99 | ρ = 0.995 | S |"
+    # one that the table isn't about needs half of the lines, and n doesn't count it
+    timed = [{**row, "seconds": 2.0} if row["accuracy"] == 0.9 else row for row in rows]
+    aside = [columns[0], Column(title="seconds", metric="seconds", factor=1, aside=True)]
+    assert table(timed, lines, aside).splitlines()[0] == "|  | n | ρ = 0.99 |"
+    assert table(timed, lines[::2], aside).splitlines()[2] == "| ours | 3 | 91.0 ± 1.0 | 2.0 |"
     assert spread([1.0, 2.0, 4.0], 2) == "2.33 ± 1.53"  # deviations −4/3, −1/3, 5/3: variance 14/3 / 2
 
 

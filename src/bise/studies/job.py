@@ -22,7 +22,7 @@ ROUNDING = ("precision", "auto")
 BEFORE = {"margin": 0.0, "smoothing": 0.0}
 """What configurations did that were written before they said so."""
 UNTOLD = ("baseline",)
-"""No study varies this, and rows from before it that it would have changed are not kept."""
+"""No study varies this but where samples are held out; rows from before it that it would have changed aren't kept."""
 PARTS: dict[str, type] = {"train": TrainConfig, "extract": ExtractConfig, "finetune": TrainConfig}
 
 
@@ -150,11 +150,12 @@ def key_of(config: Mapping[str, Any]) -> str:
     Fields that a configuration class got since are filled in with what leaves things as they were.
     """
     whole = dict(config)
+    without = HOW if whole.get("held_out") else HOW + UNTOLD
     for name, kind in PARTS.items():
         if name in whole:
             defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
             before = {key: v for key, v in BEFORE.items() if key in defaults}
             values = {**defaults, **before, **whole[name]}.items()
-            whole[name] = {key: v for key, v in values if key not in HOW + UNTOLD and (key, v) != ROUNDING}
+            whole[name] = {key: v for key, v in values if key not in without and (key, v) != ROUNDING}
     text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -56,7 +56,7 @@ def _jobs(scale: Scale) -> list[Job]:
 def _show(rows: Sequence[Row]) -> str:
     columns = [Column(title="accuracy, %", metric="accuracy"), *size_columns()]
     names = [column.title for column in columns]
-    columns.append(Column(title="seconds", metric="seconds", factor=1))
+    columns.append(Column(title="seconds", metric="seconds", factor=1, aside=True))
     out = ["BiasedMNIST, ρ = 0.99, best masks."]
     for name, values in PAPER.items():
         paper = {_label(name, value): dict(zip(names, figures, strict=True)) for value, figures in values.items()}

@@ -25,6 +25,8 @@ class Column:
     """What rows must have, such as {"rho": 0.99}."""
     factor: float = 100.0
     digits: int = 1
+    aside: bool = False
+    """Not what the table is about, such as seconds: n doesn't count it, and it needs figures of half of the lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +46,11 @@ def table(rows: Sequence[Row], lines: Sequence[Line], columns: Sequence[Column])
 
     A column that nobody has figures for is left out, such as seconds of jobs that ran beside each other.
     """
-    columns = [
-        column for column in columns if any(column.title in line.paper or _values(rows, line, column) for line in lines)
-    ]
+    columns = [column for column in columns if _shown(rows, lines, column)]
     out: list[list[str]] = []
     for line in lines:
         values = [_values(rows, line, column) for column in columns]
-        counts = sorted({len(v) for v in values if v})
+        counts = sorted({len(v) for v, column in zip(values, columns, strict=True) if v and not column.aside})
         n = "–" if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} – {counts[-1]}"
         cells = [
             spread([column.factor * v for v in vs], column.digits) for vs, column in zip(values, columns, strict=True)
@@ -60,6 +60,11 @@ def table(rows: Sequence[Row], lines: Sequence[Line], columns: Sequence[Column])
             shown = [published(line.paper.get(column.title), column.digits) for column in columns]
             out.append(["*the paper*", "*3*", *(f"*{cell}*" if cell else "" for cell in shown)])
     return grid(["", "n", *(column.title for column in columns)], out)
+
+
+def _shown(rows: Sequence[Row], lines: Sequence[Line], column: Column) -> bool:
+    known = sum(column.title in line.paper or bool(_values(rows, line, column)) for line in lines)
+    return known > 0 and (not column.aside or 2 * known >= len(lines))
 
 
 def value_at(row: Row, path: str) -> float | None:
