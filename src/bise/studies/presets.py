@@ -16,7 +16,7 @@ from bise.studies.tables import Column, Line, footnote, table
 ANEW = "`paper`, colours drawn anew"
 """What tells the preset from the paper's figures, and so at every ρ and seed."""
 HELD_OUT: dict[str, Any] = {"baseline": False}
-"""The vanilla model knows held-out training samples by heart, so that no mask would be as good on them."""
+"""The vanilla model knows held-out training samples by heart, so that masks would hardly be as good on them."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "`paper`": {"preset": "paper"},
     "`paper`, weights by group": {"preset": "paper", "changes": {"weights": "groups"}},
@@ -69,8 +69,8 @@ def _show(rows: Sequence[Row]) -> str:
         " [trials](../results/settings.json). The lines “on unbiased data” are no method: they extract on 60,000 digits"
         " in evenly drawn colours, which nobody has who has a biased training set. They show how much this search can"
         " find in the vanilla weights. “Colours drawn anew” are as biased as the training set's, but other digits"
-        " conflict, which the vanilla model can't know by heart. Seconds are those of runs that had the machine to"
-        " themselves."
+        " conflict, which the vanilla model can't know by heart. Seconds are of one run, of"
+        " seed 0, that had the machine to itself."
     ]
     for rho in RHOS:
         at = {"rho": rho}
