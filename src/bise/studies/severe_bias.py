@@ -31,8 +31,8 @@ def _show(rows: Sequence[Row]) -> str:
         *size_columns(),
     ]
     words = (
-        "Extractions by `balanced` have 60 steps an epoch and υ = 10: on val these were better than 20 and 5, with γ = 1"
-        " and E = 50 in either case ([trials](../results/severe.json))."
+        "Extractions by `balanced` have 60 steps an epoch and υ = 10: on val these were better than 20 and 5, with"
+        " γ = 1 and E = 50 in either case ([trials](../results/severe.json))."
     )
     return "\n\n".join([words, table(rows, main_lines(PAPER), columns), footnote(rows, main_lines({}))])
 
