@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -149,6 +151,8 @@ def test_bad_labels_are_named(y, b, extra, sentence):
     [
         (lambda: Labelled(torch.zeros(2, 1), y=[0, 1, 1], b=[0, 1, 1]), "3 labels for 2 samples"),
         (lambda: Labelled(torch.zeros(2, 1), y=[0, 0.5], b=[0, 1]), "0.5, which is no whole number"),
+        (lambda: Labelled(torch.zeros(2, 1), y=[0, math.inf], b=[0, 1]), "y holds inf, which is no whole number"),
+        (lambda: Labelled(torch.zeros(2, 1), y=[0, 1], b=[0, None]), "give ints from 0, and −1 where it is not known"),
         (lambda: Labelled(torch.zeros(2, 1), y=["a", "b"], b=[0, 1]), "can't be read as whole numbers"),
         (lambda: labels(iter([])), "no map-style data set"),
         (lambda: labels(TensorDataset(torch.zeros(3, 1))), "not \\(x, y, b\\)"),

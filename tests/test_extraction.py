@@ -646,3 +646,10 @@ def test_the_papers_schedule():
     )
     assert len(config.temperatures()) * config.upsilon == 100
     assert config.temperatures()[-1] == 0.5**9
+
+
+def test_a_subnetwork_is_not_gated_again():
+    data, model = toy(), toy_model()
+    sub = bise.extract(model, data, config=ExtractConfig(upsilon=1, steps=1, head_epochs=1, tau_min=0.6))
+    with pytest.raises(BadInput, match=r"whose gates would be gated again; give sub.bare\(\)"):
+        bise.extract(sub, data)

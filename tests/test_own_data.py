@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from typer.testing import CliRunner
 
+import bise
 from bise.cli import app
 from bise.data import table
 from conftest import toy, toy_model, trained
@@ -93,6 +94,37 @@ def test_from_a_csv_file_to_a_file_to_deploy(people, tmp_path):
     assert all((tmp_path / name).stat().st_size > 0 for name in ("small.pt2", "tuned.pt2"))
     refused = CliRunner().invoke(app, ["export", str(out), "model.tflite"])
     assert (refused.exit_code, refused.stderr) == (2, "bise: model.tflite should end in .onnx or .pt2\n")
+
+
+def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
+    columns = ["--target", "kind", "--bias", "colour", "--split-column", "part"]
+    weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
+    out, new = tmp_path / "run", tmp_path / "new.csv"
+    run("extract", *weights, "--data", people, *columns, "--out", out, *QUICK)
+    with people.open(newline="") as file:
+        head, *rows = list(csv.reader(file))
+    kept = [row for row in rows if row[-1] == "test" and row[-3] != "ant"]  # no training rows, and not every class
+    with new.open("w", newline="") as file:
+        csv.writer(file).writerows([head, *kept])
+    found = json.loads(run("audit", "--run", out, "--data", new, *columns, "--json").stdout)
+    test = table(people, target="kind", bias="colour", split_column="part", split="test")
+    model = make()
+    model.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    sub = bise.load(out / "subnetwork", model)
+    some = test.y != 0
+    right = sub(test.dataset.tensors[0][some]).argmax(1) == test.y[some]
+    assert found["accuracy"] == pytest.approx(float(right.double().mean()))
+    # what is aligned is the run's training set's to say
+    whole = json.loads(run("audit", "--run", out, "--json").stdout)
+    assert found["aligned"]["n"] + found["conflicting"]["n"] == len(kept)
+    assert 0 < found["aligned"]["n"] < whole["aligned"]["n"]
+    run("finetune", out, "--epochs", "1")
+    said = run("audit", "--run", out, "--of", "finetuned").stdout
+    assert said.startswith(f"{out}, finetuned, on test:")
+    people.write_text("\n".join(people.read_text().splitlines()[:-1]))  # a row less
+    refused = CliRunner().invoke(app, ["finetune", str(out), "--epochs", "1"])
+    assert (refused.exit_code, "test changed since" in refused.stderr) == (2, True), refused.output
+    assert "test isn't what it was when" in run("audit", "--run", out).stderr
 
 
 def test_pictures_of_a_csv_file(tmp_path):

@@ -186,6 +186,9 @@ def audit(
     run: Annotated[
         Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
     ] = None,
+    of: Annotated[
+        str, typer.Option(help="Which network of the run: subnetwork, finetuned, dense_finetuned.")
+    ] = "subnetwork",
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -193,18 +196,20 @@ def audit(
     with _guard():
         import bise
         from bise.files import finite
-        from bise.jobs import saved, split_of
-        from bise.sources import given
+        from bise.jobs import audit_job
+        from bise.sources import given, given_for
 
-        if not (model or weights or data or own or from_run):
-            from_run = run  # which knows its model and data
-        network, load, _ = given(model, weights, data, own, from_run, device)
-        subject = network if run is None else saved(run, "subnetwork", network)
-        train = split_of(load, "train")
+        if run is None or from_run is not None:
+            network, load, _ = given(model, weights, data, own, from_run, device)
+        else:
+            network, load = given_for(run, model, weights, data, own, device)
+        same = run is not None and data is None and from_run in (None, run)
         with bise.Bars() as bars:
-            aligned = None if train is None else bise.data.labels(train, progress=bars)
-            found = bise.audit(subject, _split(load, split), aligned=aligned, workers=workers, progress=bars)
-        print(json.dumps(finite(found.as_dict()), indent=2) if as_json else found)
+            found = audit_job(network, load, run, of=of, split=split, same=same, workers=workers, progress=bars)
+        if as_json:
+            print(json.dumps(finite(found.as_dict()), indent=2))
+        else:
+            print(found if run is None else f"{run}, {of}, on {split}:\n{found}")
 
 
 @app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")
@@ -372,16 +377,6 @@ app.command(epilog="Example: bise shrink runs/a --out model.pt2 --onnx model.onn
 app.command(epilog="Example: bise export runs/a model.onnx")(export)
 app.command(epilog="Example: bise verify runs/a")(verify)
 app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reproduce)
-
-
-def _split(load: Any, split: str) -> Any:
-    from bise.errors import BadInput
-    from bise.jobs import split_of
-
-    data = split_of(load, split)
-    if data is None:
-        raise BadInput(f"--data has no split {split!r}; choose another with --split")
-    return data
 
 
 def main() -> None:

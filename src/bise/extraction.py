@@ -23,7 +23,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.storage import Memory
-from bise.engine.validation import Validation
+from bise.engine.validation import Validation, identity
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.learning import Learner
@@ -109,6 +109,11 @@ def _extract(
     inputs = Inputs(train, device_of(model), budget=memory.left, workers=workers)
     memory.take(inputs.copied)
     validation = None
+    if isinstance(model, Subnetwork):
+        raise BadInput(
+            "extract takes a model, and this is a subnetwork of one, whose gates would be gated again; give sub.bare(),"
+            " the whole network"
+        )
     if val is not None:
         validation = Validation(val, cells, inputs, progress, precision, memory.left)
         memory.take(validation.inputs.copied)
@@ -138,8 +143,9 @@ def _extract(
         inputs, validation = passed[0], None if validation is None else validation.on(passed[1])
         kept = None
         if checkpoint is not None:
-            whose = [[site.name for site in placement.sites], sub.bottleneck, before, val is not None]
-            kept = Checkpoint(checkpoint, key=key_of(asdict(config), whose, cells.y, cells.b), every=checkpoint_every)
+            whose = [[site.name for site in placement.sites], sub.bottleneck, before]
+            key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
+            kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
         learner = Learner(sub, inputs, cells, validation, config, progress, log, memory.left, precision, kept)
         learner.notes += [f"no gate for {what}" for what in placement.left_out]
         with torch.enable_grad():

@@ -16,7 +16,7 @@ from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.engine.validation import Validation
+from bise.engine.validation import Validation, identity
 from bise.extraction import check_kinds, check_outputs
 from bise.gates import Subnetwork
 from bise.models.outputs import device_of
@@ -59,9 +59,9 @@ def finetune(
         whose = [
             fingerprint(tuned.bare()),
             {name: mask.tolist() for name, mask in tuned.masks.items()},
-            val is not None,
         ]
-        kept = Checkpoint(checkpoint, key=key_of(asdict(config), whose, cells.y, cells.b), every=checkpoint_every)
+        key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
+        kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
     history = fit(
         tuned,
         inputs,

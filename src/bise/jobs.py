@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.auditing import audit
+from bise.auditing import Audit, audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data import names
 from bise.data.arguments import SPLITS
@@ -40,6 +40,8 @@ from bise.sources import splits_of
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
+NETWORKS = ("subnetwork", "finetuned", "dense_finetuned")
+"""Of a run."""
 FEW = 500
 """Samples that show whether a model has learned anything."""
 SHEET_SIZE = "96"
@@ -110,7 +112,7 @@ def extract_job(
             "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
             "selection": sub.record["selection"],
             "stopped": sub.record["stopped"],
-            "notes": sub.record["notes"],
+            "notes": sub.record["notes"] + ([] if test is None else cells.unjudged(labels(test), "test")),
             "targets": sub.record["targets"],
             "rho": list(cells.rho),
             "data": facts_of(cells, train),
@@ -183,6 +185,11 @@ def finetune_job(
         )
     sub = saved(folder, "subnetwork", model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
+    if others := other_splits(folder, {"train": train, "val": val, "test": test}):
+        raise BadInput(
+            f"{' and '.join(others)} changed since {folder} was made, so that its figures and those of a finetuning"
+            " couldn't be compared; bring the data back, or extract from the model anew"
+        )
     cells = labels(train, progress=progress)
     whole = {
         "finetune": asdict(config),
@@ -218,6 +225,53 @@ def finetune_job(
     return summary
 
 
+def audit_job(
+    model: nn.Module,
+    splits: Splits,
+    folder: Path | None,
+    *,
+    of: str,
+    split: str,
+    same: bool,
+    workers: int | None = None,
+    progress: Progress,
+) -> Audit:
+    """Audit the model, or a network `of` the run in `folder`; where data should be the `same`, it says if they aren't.
+
+    What is aligned is the training set's to say: the run's, or else that of the data.
+    """
+    network: nn.Module = model
+    if folder is not None:
+        if of not in NETWORKS:
+            raise BadInput(f"--of {of!r} is unknown; use {', '.join(NETWORKS)}")
+        network = saved(folder, of, model)
+    elif of != NETWORKS[0]:
+        raise BadInput(f"--of {of} is about a network of a run; name that with --run")
+    data = split_of(splits, split)
+    if data is None:
+        raise BadInput(f"--data has no split {split!r}; choose another with --split")
+    aligned: Cells | None
+    facts = read_summary(folder).get("data") if folder is not None and not same else None
+    if facts:
+        aligned = labels(data, progress=progress).realigned(torch.tensor(facts["aligned"]))
+    else:
+        train = split_of(splits, "train")
+        aligned = None if train is None else labels(train, progress=progress)
+    if folder is not None and same and other_splits(folder, {split: data}):
+        warnings.warn(
+            f"{split} isn't what it was when {folder} was made, so that these figures can't be held against the run's",
+            BiseWarning,
+            stacklevel=2,
+        )
+    return audit(network, data, aligned=aligned, workers=workers, progress=progress)
+
+
+def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
+    """Which of {name: data} aren't what they were when the run in `folder` was made."""
+    noted = read_json(folder / "config.json").get("sha256") or {}
+    return [name for name, data in splits.items() if name in noted and noted[name] != data_sha256(data)]
+
+
 def shrink_job(
     model: nn.Module, splits: Splits, folder: Path, *, name: str, files: Sequence[Path], progress: Progress
 ) -> dict[str, Any]:
@@ -244,7 +298,7 @@ def shrink_job(
 def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
     """A network of a run: the subnetwork, or the finetuned one; where it isn't there, the command that makes it."""
     if not (folder / name).is_dir() and (folder / "config.json").is_file():
-        made = f"bise finetune {folder}" if name == "finetuned" else f"bise extract --from {folder} --out FOLDER"
+        made = f"bise finetune {folder}" if name != "subnetwork" else f"bise extract --from {folder} --out FOLDER"
         jobs = begun_jobs(folder)
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
         raise BadInput(f"{folder / name} does not exist; {remedy}")

@@ -125,6 +125,23 @@ def data_of(run: Path) -> Any:
     return partial(splits, **source.get("data_arguments") or {})
 
 
+def given_for(
+    subject: Path, model: str | None, weights: Path | None, data: str | None, own: dict[str, Any], device: str
+) -> tuple[Any, Any]:
+    """(model on its device, data) for a network of the run `subject`: its own, but for what is given.
+
+    Files are read as the run's training data were: labels have the numbers that they had, and features their scale.
+    """
+    from bise.data.coding import Coding
+    from bise.runs import read_summary
+
+    network = model_of_run(subject) if model is None else model_of(model, weights)
+    if data is None:
+        return network.to(device_named(device)), data_of(subject)
+    like = Coding.of_facts(read_summary(subject).get("data") or {})
+    return network.to(device_named(device)), splits_of(data, own, like=like)
+
+
 def given(
     model: str | None, weights: Path | None, data: str | None, own: dict[str, Any], run: Path | None, device: str
 ) -> tuple[Any, Any, dict[str, Any]]:
@@ -162,14 +179,19 @@ def device_named(name: str) -> Any:
     return device
 
 
-def splits_of(data: str, own: dict[str, Any], *, labels_only: bool = False, option: str = "--data") -> Any:
-    """A function from "train", "val" or "test" to that split, or None: from a file, a folder, a name or a function."""
+def splits_of(
+    data: str, own: dict[str, Any], *, labels_only: bool = False, option: str = "--data", like: Any = None
+) -> Any:
+    """A function from "train", "val" or "test" to that split, or None: from a file, a folder, a name or a function.
+
+    Files are read as the training data were that `like` tells of.
+    """
     from bise.data import names
     from bise.errors import BadInput
 
     path = Path(data)
     if path.exists():
-        return _table(path, own, labels_only).split
+        return _table(path, own, labels_only, like).split
     if data in names():
         return _named(data, own)
     if ":" in data:
@@ -180,13 +202,13 @@ def splits_of(data: str, own: dict[str, Any], *, labels_only: bool = False, opti
     )
 
 
-def _table(path: Path, own: dict[str, Any], labels_only: bool) -> Any:
+def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any:
     """The table of a csv or parquet file, a folder of pictures, or a folder of Hugging Face datasets."""
     from bise.data.folders import is_hugging_face, read_hugging_face, read_image_folder
     from bise.data.tables import read_table
     from bise.errors import BadInput
 
-    how: dict[str, Any] = {"labels_only": labels_only}
+    how: dict[str, Any] = {"labels_only": labels_only, "like": like}
     how |= {name: own[name] for name in ("split_column", "image", "text", "tokenizer", "length") if name in own}
     how |= {name: _listed(own[name]) for name in ("bias", "features") if name in own}
     if "holdout" in own:

@@ -96,7 +96,14 @@ def test_a_class_that_val_lacks_is_told_of():
     train = data({(0, 0): 30, (0, 1): 5, (1, 0): 5, (1, 1): 30})
     said = "val lacks classes of train (1), so no mask is judged by these; add samples of them"
     assert said in check({"train": train, "val": data({(0, 0): 3, (0, 1): 3})}).warnings
-    assert said not in check({"train": train, "val": data({(0, 0): 3, (1, 1): 3})}).warnings
+    aligned = data({(0, 0): 3, (1, 1): 3})
+    found = check({"train": train, "val": aligned, "test": aligned}).warnings
+    assert said not in found
+    missing = "has no sample that conflicts with b, so"
+    assert any(w.startswith(f"val {missing} no mask is judged by such") for w in found)
+    assert any(w.startswith(f"test {missing} no figure is about such") for w in found)
+    whole = data({(0, 0): 3, (0, 1): 3, (1, 1): 3})
+    assert not any(missing in w for w in check({"train": train, "val": whole, "test": whole}).warnings)
 
 
 def test_a_class_that_train_lacks_is_an_obstacle():

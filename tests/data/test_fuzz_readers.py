@@ -8,6 +8,7 @@ import io
 import math
 import struct
 import tracemalloc
+import warnings
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from bise import BadInput
+from bise import BadInput, BiseWarning
 from bise.data.columns import read_columns
 from bise.data.idx import read_idx
 from bise.data.pictures import read_picture
@@ -29,7 +30,9 @@ many = settings(
 def attempt(read, *arguments, **named):
     """What `read` gives, or None where it refuses in one sentence that names the file; any other error is a failure."""
     try:
-        return read(*arguments, **named)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BiseWarning)
+            return read(*arguments, **named)
     except BadInput as error:
         sentence = str(error)
     assert "\n" not in sentence

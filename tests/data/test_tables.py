@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 
 import numpy as np
@@ -13,9 +14,11 @@ from PIL import Image
 
 from bise import BadInput, BiseWarning
 from bise.data import hugging_face, image_folder, labels, table
+from bise.data.coding import Coding
 from bise.data.numbering import held_out, number_labels
 from bise.data.pictures import check_pictures
 from bise.data.tables import read_table
+from bise.report.evidence import facts_of
 
 PEOPLE = """age,job,sex,rich,part
 20,cook,F,no,train
@@ -85,13 +88,56 @@ def test_named_features_and_a_bias_among_them(people):
         (["1", "one"], [0, 1], ("1", "one")),
         (["-1", "1"], [0, 1], ("-1", "1")),
         (["1.0", "nan", "0.0", "NaN"], [1, -1, 0, -1], ("0", "1")),  # as numpy writes a gap
-        (["nan", "dad"], [1, 0], ("dad", "nan")),  # a name among names
     ],
 )
 def test_labels_are_numbered_by_sorted_value(values, numbers, names):
     found, kept = number_labels(values, "column")
     assert found.tolist() == numbers
     assert kept == names
+
+
+def test_a_gap_among_names_is_a_label_and_is_told_of():
+    with pytest.warns(BiseWarning, match="column: 'nan' is taken for a label like the others; empty these cells"):
+        found, kept = number_labels(["nan", "dad"], "column")
+    assert (found.tolist(), kept) == ([1, 0], ("dad", "nan"))
+
+
+@pytest.mark.parametrize(
+    ("values", "known", "numbers"),
+    [
+        (["c", "b", ""], ("a", "b", "c"), [2, 1, -1]),  # a file without the first label
+        (["3.0", "01"], ("1", "2", "3"), [2, 0]),
+        (["01"], ("01", "x"), [0]),
+    ],
+)
+def test_labels_that_are_known_keep_their_numbers(values, known, numbers):
+    found, kept = number_labels(values, "column", known)
+    assert (found.tolist(), kept) == (numbers, known)
+
+
+def test_a_label_that_training_never_had_is_refused():
+    with pytest.raises(BadInput, match=r"column holds 'd', which the training data didn't \(a, b\); leave these rows"):
+        number_labels(["a", "d"], "column", ("a", "b"))
+
+
+def test_new_rows_are_read_as_the_training_rows_were(tmp_path):
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("age,town,y,b\n10,A,ant,0\n20,B,bee,1\n30,A,cat,1\n")
+    new.write_text("town,age,y,b\nB,50,cat,1\nC,20,bee,1\n")  # another order, mean and scale; no ant, no b = 0
+    train = table(old, target="y", bias="b")
+    found = table(new, target="y", bias="b", like=train)
+    assert (found.y.tolist(), found.b.tolist()) == ([2, 1], [1, 1])
+    assert (found.class_names, found.bias_names) == (train.class_names, train.bias_names)
+    # (age − 20) / √(200/3), town=A, town=B
+    expected = torch.tensor([[30 / (200 / 3) ** 0.5, 0, 1], [0, 0, 0]])
+    assert torch.allclose(found.dataset.tensors[0], expected)
+    again = Coding.of_facts(json.loads(json.dumps(facts_of(labels(train), train))))
+    assert again == train.coding
+    with pytest.raises(BadInput, match="2 biases are named, and the training data's were 'b'; name as many"):
+        table(new, target="y", bias=["b", "town"], like=train)
+    new.write_text("age,part,y,b\n10,test,ant,0\n20,test,bee,1\n")
+    with pytest.raises(BadInput, match="features are made by what the training rows hold, and there is none"):
+        read_table(new, target="y", bias="b", split_column="part")
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -281,6 +327,27 @@ def test_a_folder_of_pictures_with_a_bias_csv(animals, tmp_path):
         image_folder(tmp_path / "pets/train/cat", size=3)
 
 
+def test_what_lies_beside_the_splits_of_a_folder_is_no_class(animals):
+    (animals / "spare").mkdir()  # empty
+    assert len(image_folder(animals, size=3)) == 4
+    Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(animals / "spare/a.png")
+    with pytest.raises(BadInput, match=r"holds splits \(train, val\) and 'spare' beside them, which is none; move"):
+        image_folder(animals, size=3)
+
+
+def test_a_folder_of_new_pictures_is_numbered_as_the_training_set(animals, tmp_path):
+    train = image_folder(animals, write(tmp_path, "file,place\ntraincat0.png,sofa\ntraincat1.png,lawn\n"), size=3)
+    for name in ("dog", "ant"):
+        (tmp_path / "new" / name).mkdir(parents=True)
+    Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(tmp_path / "new/dog/d.png")
+    biases = write(tmp_path, "file,place\nd.png,sofa\n", "new.csv")
+    found = image_folder(tmp_path / "new", biases, size=3, like=train)
+    assert (found.y.tolist(), found.b.tolist()) == ([1], [1])
+    Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(tmp_path / "new/ant/a.png")
+    with pytest.raises(BadInput, match=r"holds 'ant', which the training data didn't \(cat, dog\)"):
+        image_folder(tmp_path / "new", biases, size=3, like=train)
+
+
 def test_folders_of_hugging_face(tmp_path):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
@@ -303,6 +370,11 @@ def test_folders_of_hugging_face(tmp_path):
     assert len(hugging_face(tmp_path / "both", target="label", split="val", features=["age"])) == 2
     held = hugging_face(tmp_path / "one", target="label", bias="sex", features=["age"], holdout=(0.25, 0.25))
     assert (len(held), held.feature_names) == (2, ("age", "age missing"))
+    turned = kinds.copy()
+    turned["label"] = datasets.ClassLabel(names=["no", "yes"])
+    datasets.Dataset.from_dict(content | {"label": [1, 0, 0, 1]}, features=turned).save_to_disk(tmp_path / "turned")
+    again = hugging_face(tmp_path / "turned", target="label", bias="sex", image="img", size=2, like=data)
+    assert (again.y.tolist(), again.class_names) == ([0, 1, 1, 0], ("yes", "no"))
     for how, expected in (
         ({"target": "lable"}, "has no column 'lable'; it has 'label'"),
         ({"target": "label", "image": "age", "size": 2}, "not of the type Image"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import bise
 from bise import BadInput
 from bise.config import ExtractConfig, TrainConfig
+from bise.data import Labelled
 from bise.engine.checkpoints import Checkpoint
 from bise.errors import BiseWarning
 from conftest import toy, toy_model, trained
@@ -204,7 +206,21 @@ def test_the_checkpoint_of_another_run_is_refused(model, data, tmp_path):
         bise.extract(model, data["train"], config=ExtractConfig(**quick, gamma=2.0), checkpoint=path)
     with pytest.raises(BadInput, match="another configuration, model or data"):
         bise.extract(model, toy(seed=3), config=ExtractConfig(**quick), checkpoint=path)
+    train = data["train"]
+    other = Labelled(TensorDataset(train.dataset.tensors[0] + 1), y=train.y, b=train.b)
+    with pytest.raises(BadInput, match="another configuration, model or data"):
+        bise.extract(model, other, config=ExtractConfig(**quick), checkpoint=path)
     for file in tmp_path.iterdir():
         file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(BadInput, match="no readable checkpoint"):
         bise.extract(model, data["train"], config=ExtractConfig(**quick), checkpoint=path)
+
+
+def test_the_checkpoint_of_another_validation_set_is_refused(model, data, tmp_path):
+    path = tmp_path / "extract.safetensors"
+    config = ExtractConfig(upsilon=1, steps=2, head_epochs=1, tau_min=0.4)
+    val = data["val"]
+    bise.extract(model, data["train"], val=val, config=config, checkpoint=path, checkpoint_every=0)
+    moved = Labelled(val.dataset, y=val.y.roll(1), b=val.b)
+    with pytest.raises(BadInput, match="another configuration, model or data"):
+        bise.extract(model, data["train"], val=moved, config=config, checkpoint=path)

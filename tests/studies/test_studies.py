@@ -25,7 +25,7 @@ from bise.files import write_json, write_tensors
 from bise.studies import work
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part
-from bise.studies.page import read, render, with_headline, write_page
+from bise.studies.page import END, MARK, read, render, with_headline, write_page
 from bise.studies.reproduction import Limits, planned, reproduce
 from bise.studies.results import read_rows
 from bise.studies.scale import SCALES
@@ -493,7 +493,10 @@ def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
     assert "So far" not in page
     assert "So far 1 of 3 jobs." in render({"ranking": json.loads(rows)["rows"]}, PAPER)
     first = (tmp_path / "docs/pictures/results/ranking.svg").read_bytes()
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{MARK}\n{END}")
     write_page(tmp_path, SMOKE, tmp_path / "docs")
+    assert readme.read_text() == f"{MARK}\n{END}"  # a trial's figures mean nothing
     assert (tmp_path / "docs/pictures/results/ranking.svg").read_bytes() == first
     # a row of another configuration stays in the file, and isn't shown under this one's name
     (tmp_path / "ranking.json").write_text(rows.replace('"gamma": 0.3', '"gamma": 1.5'))
@@ -514,7 +517,9 @@ def test_the_page_has_what_was_run_and_names_what_was_not(folder, tmp_path):
             ["gamma", "--line", "δ"],
             "--line 'δ' is in no label of gamma; theirs are: γ = 0, balanced; γ = 0.1, balanced",
         ),
-        (["gamma", "--rho", "0.5"], "no job of gamma is within all the limits that are given; leave some out"),
+        (["gamma", "--rho", "0.99,0.5"], "--rho 0.5 is none of gamma; theirs are 0.99"),
+        (["gamma", "--seeds", "0,7"], "--seeds 7 is none of gamma; theirs are 0"),
+        (["gamma", "--only", "probe"], "no job of gamma is within all the limits that are given; leave some out"),
         (["gamma", "--minutes", "-1"], "--minutes -1 must be a number, 0 or more"),
     ],
 )

@@ -233,13 +233,23 @@ class Cells:
             name = other.label(0, missing[0])
             raise BadInput(f"{what} holds class {name}, which train lacks; drop it from {what} or add it to train")
 
-    def unjudged(self, val: Cells) -> list[str]:
-        """A sentence where val lacks classes of this set, so that no mask is judged by them."""
-        lacking = sorted(set(torch.unique(self.y).tolist()) - set(torch.unique(val.y).tolist()))
-        if not lacking:
-            return []
-        shown = ", ".join(self.label(0, y) for y in lacking[:3]) + (" …" if len(lacking) > 3 else "")
-        return [f"val lacks classes of train ({shown}), so no mask is judged by these; add samples of them"]
+    def unjudged(self, other: Cells, what: str = "val") -> list[str]:
+        """A sentence for what val or test lacks: classes of this set, and samples that conflict with a bias."""
+        lost = "no mask is judged by" if what == "val" else "no figure is about"
+        found = []
+        lacking = sorted(set(torch.unique(self.y).tolist()) - set(torch.unique(other.y).tolist()))
+        if lacking:
+            shown = ", ".join(self.label(0, y) for y in lacking[:3]) + (" …" if len(lacking) > 3 else "")
+            found.append(f"{what} lacks classes of train ({shown}), so {lost} these; add samples of them")
+        if other.aligned_bias.shape == self.aligned_bias.shape:
+            conflicting = other.realigned(self.aligned_bias).conflicting
+            found += [
+                f"{what} has no sample that conflicts with {which}, so {lost} such, and the shortcut looks right there;"
+                " add some"
+                for k, which in enumerate(self.columns[1:])
+                if not conflicting[:, k].any()
+            ]
+        return found
 
 
 def _count(values: Tensor, given: int | None, what: str, argument: str, least: int = 0) -> int:

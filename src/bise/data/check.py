@@ -92,8 +92,8 @@ def check(
         elif train is not None:
             _covered(train, there[name], name, obstacles)
             judged = _known(there[name])
-            if name == "val" and aligned is not None and judged is not None:
-                notes += aligned.unjudged(judged[0])
+            if aligned is not None and judged is not None:
+                notes += aligned.unjudged(judged[0], name)
     return Check(
         splits={name: _split(data, aligned) for name, data in there.items()},
         obstacles=tuple(obstacles),

@@ -231,14 +231,18 @@ def label_tensor(values: Any, name: str) -> Tensor:
                 values = values.to_numpy()
             tensor = torch.as_tensor(_plain(values))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{name} can't be read as whole numbers ({error}); give ints from 0") from error
+        raise BadInput(f"{name} can't be read as whole numbers ({error}); {_ints(name)}") from error
     if tensor.is_floating_point():
-        if not torch.equal(tensor, tensor.round()):
-            bad = tensor[tensor != tensor.round()].flatten()[0].item()
-            raise BadInput(f"{name} holds {bad}, which is no whole number; give ints from 0")
+        odd = tensor[(tensor != tensor.round()) | ~tensor.isfinite()]
+        if len(odd):
+            raise BadInput(f"{name} holds {odd[0].item()}, which is no whole number; {_ints(name)}")
     elif tensor.is_complex():
-        raise BadInput(f"{name} is complex; give ints from 0")
+        raise BadInput(f"{name} is complex; {_ints(name)}")
     return tensor.to(torch.long)
+
+
+def _ints(name: str) -> str:
+    return "give ints from 0" + (", and −1 where it is not known" if name.startswith("b") else "")
 
 
 def _plain(values: Any) -> Any:

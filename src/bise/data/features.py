@@ -73,6 +73,11 @@ class Encoder:
         """From whole columns, by the rows in `train` [N] (bool): a column of numbers only is one of numbers."""
         if not columns:
             raise BadInput("no column is left for the features; name them with features=[…]")
+        if not train.any():
+            raise BadInput(
+                "features are made by what the training rows hold, and there is none; mark rows as train, or name the"
+                " run that these rows are for with --run (in Python the training data with like=)"
+            )
         rows = train.numpy()
         return Encoder(tuple(_fitted(name, column, rows) for name, column in columns.items()))
 

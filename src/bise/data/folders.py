@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bise.data.coding import Coding
 from bise.data.columns import missing_column, read_columns, texts
 from bise.data.encoded import EncodedOf
 from bise.data.features import Encoder
@@ -48,11 +49,13 @@ def read_image_folder(
     channels: int = 3,
     transform: Transform | None = None,
     labels_only: bool = False,
+    like: TableData | Coding | None = None,
 ) -> Table:
     """Pictures as `folder/split/class/file` or `folder/class/file`, and a csv with a column `file` and the biases.
 
     A file is named there by its path below `folder`, or by its name alone where no other file has it. A picture
-    without a row has no bias label (b = −1). `bias` left out takes every other column of the csv.
+    without a row has no bias label (b = −1). `bias` left out takes every other column of the csv. With `like`,
+    labels are numbered as in that training set.
     """
     folder = Path(folder)
     if size is None and not labels_only:
@@ -64,11 +67,12 @@ def read_image_folder(
         part = torch.tensor([int(part or 0) for part in parts])
     else:
         part = held_out(len(files), holdout, seed)
-    targets = number_labels(classes, str(folder))
+    coding = like.coding if isinstance(like, TableData) else like
+    targets = number_labels(classes, str(folder), None if coding is None else coding.names.classes)
     check_targets(*targets, str(folder))
     biases: dict[str, Numbered] = {}
     if bias_csv is not None:
-        biases = _biases(Path(bias_csv), files, file_column, bias)
+        biases = _biases(Path(bias_csv), files, file_column, bias, coding)
     elif bias:
         raise BadInput(f"{folder} holds no biases; name the csv that does with bias_csv")
     return Table.of(
@@ -98,6 +102,7 @@ def read_hugging_face(
     tokenizer: Any = None,
     length: int = 128,
     labels_only: bool = False,
+    like: TableData | Coding | None = None,
 ) -> Table:
     """A folder of `datasets.save_to_disk`, columns as in `read_table`; the splits of a DatasetDict are its splits."""
     folder = Path(folder)
@@ -117,9 +122,11 @@ def read_hugging_face(
         )
     elif split_column is not None or holdout is not None:
         raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
-    targets = _labels(whole, target, folder)
+    coding = like.coding if isinstance(like, TableData) else like
+    classes, *groups = coding.labels_of(biases) if coding is not None else [None] * (1 + len(biases))
+    targets = _labels(whole, target, folder, classes)
     check_targets(*targets, f"{folder}, column {target!r}")
-    found = {name: _labels(whole, name, folder) for name in biases}
+    found = {name: _labels(whole, name, folder, known) for name, known in zip(biases, groups, strict=True)}
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
@@ -130,8 +137,11 @@ def read_hugging_face(
     elif not labels_only:
         used = {target, *biases, split_column}
         chosen = features or [name for name in whole.column_names if name not in used]
+        encoder = None if coding is None else coding.encoder
+        if encoder is not None:
+            chosen = [column.name for column in encoder.columns if column.name in whole.column_names]
         values = {name: _column(whole, name, folder) for name in chosen}
-        encoder = Encoder.fit(values, part == 0)
+        encoder = encoder or Encoder.fit(values, part == 0)
         inputs = RowsOf(encoder(values))
     return Table.of(
         target,
@@ -170,7 +180,15 @@ def _listed(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
 
 def _walked(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
     tops = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    split = bool(tops) and all(split_word(top.name) is not None and _has_folders(top) for top in tops)
+    tops = [top for top in tops if any(top.iterdir())]
+    splits = [top for top in tops if split_word(top.name) is not None and _has_folders(top)]
+    split = bool(tops) and len(splits) == len(tops)
+    if not split and any(not top.name.isdecimal() for top in splits):  # 0, 1 and 2 are classes beside other ones
+        odd = next(top.name for top in tops if top not in splits)
+        raise BadInput(
+            f"{folder} holds splits ({', '.join(top.name for top in splits)}) and {odd!r} beside them, which is none;"
+            " move that elsewhere"
+        )
     files: list[str] = []
     classes: list[str] = []
     parts: list[int | None] = []
@@ -204,7 +222,7 @@ def _has_folders(folder: Path) -> bool:
 
 
 def _biases(
-    path: Path, files: Sequence[str], file_column: str, bias: str | Sequence[str] | None
+    path: Path, files: Sequence[str], file_column: str, bias: str | Sequence[str] | None, coding: Coding | None
 ) -> dict[str, Numbered]:
     asked = (bias,) if isinstance(bias, str) else tuple(bias or ())
     found = read_columns(path, [file_column, *asked] if asked else None, present=[file_column])
@@ -227,10 +245,11 @@ def _biases(
             raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} has a second row; keep one")
         row_of[file] = row
     biases: dict[str, Numbered] = {}
-    for name in names:
+    _, *groups = coding.labels_of(names) if coding is not None else [None] * (1 + len(names))
+    for name, known in zip(names, groups, strict=True):
         column = found.values[name]
         cells = (column[row_of[i]] if i in row_of else "" for i in range(len(files)))
-        biases[name] = number_labels(cells, f"{path}, column {name!r}")
+        biases[name] = number_labels(cells, f"{path}, column {name!r}", known)
         if not biases[name][1]:
             raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias")
     return biases
@@ -274,13 +293,17 @@ def _unreadable(folder: Path, error: Exception) -> BadInput:
     return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
 
 
-def _labels(whole: Any, name: str, folder: Path) -> Numbered:
+def _labels(whole: Any, name: str, folder: Path, known: Sequence[str] | None) -> Numbered:
     """Numbers and names; a ClassLabel keeps its own, where −1 and null are missing."""
-    known = getattr(whole.features[name], "names", None)
+    own = getattr(whole.features[name], "names", None)
     column = _column(whole, name, folder)
-    if not isinstance(known, list):
-        return number_labels(column, f"{folder}, column {name!r}")
-    return torch.tensor([int(value) if value else -1 for value in column]), tuple(known)
+    if not isinstance(own, list):
+        return number_labels(column, f"{folder}, column {name!r}", known)
+    numbers = torch.tensor([int(value) if value else -1 for value in column])
+    if known is None or list(known) == own:
+        return numbers, tuple(own)
+    named = (own[number] if number >= 0 else "" for number in numbers.tolist())
+    return number_labels(named, f"{folder}, column {name!r}", known)
 
 
 def _undecoded(whole: Any, name: str, folder: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bise.data.arguments import SPLITS, check_choice
-from bise.errors import BadInput
+from bise.errors import BadInput, BiseWarning
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
@@ -18,15 +19,19 @@ _SPLIT_WORDS = {
     **dict.fromkeys(("test", "testing", "2"), 2),
 }
 MOST_LABELS = 1000
+_GAPS = ("na", "n/a", "nan", "null")
+"""What programs write where a label is missing."""
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def number_labels(values: Iterable[str], what: str) -> tuple[Tensor, tuple[str, ...]]:
+def number_labels(
+    values: Iterable[str], what: str, known: Sequence[str] | None = None
+) -> tuple[Tensor, tuple[str, ...]]:
     """[N] label numbers by sorted distinct value, −1 where a value is empty, and the names by number.
 
     Whole numbers are sorted as such, 1, 01 and 1.0 are one label, and NaN among them is empty; anything else is
-    sorted as text.
+    sorted as text. Where the names are `known`, their places are the numbers, and others are refused.
     """
     codes: dict[str, int] = {}
     raw = torch.from_numpy(np.fromiter((codes.setdefault(v, len(codes)) for v in values), np.int64))
@@ -37,7 +42,9 @@ def number_labels(values: Iterable[str], what: str) -> tuple[Tensor, tuple[str, 
         names = {text: "" if name in gaps else name for text, name in names.items()}
         filled -= gaps
     ordered: list[str]
-    if filled and all(_WHOLE.fullmatch(name) for name in filled):
+    if known is not None and filled <= set(known):
+        ordered = list(known)
+    elif filled and all(_WHOLE.fullmatch(name) for name in filled):
         names = {text: str(int(name.partition(".")[0])) if name else "" for text, name in names.items()}
         ordered = sorted({name for name in names.values() if name}, key=int)
     elif filled and all(NUMBER.fullmatch(name) for name in filled):
@@ -45,11 +52,24 @@ def number_labels(values: Iterable[str], what: str) -> tuple[Tensor, tuple[str, 
         raise BadInput(f"{what} holds {odd}, which is no whole number; labels are names or whole numbers")
     else:
         ordered = sorted(filled)
+        gap = next((name for name in ordered if name.lower() in _GAPS), None)
+        if gap is not None:
+            warnings.warn(
+                f"{what}: {gap!r} is taken for a label like the others; empty these cells if they have none",
+                BiseWarning,
+                stacklevel=4,
+            )
     if len(ordered) > MOST_LABELS:
         raise BadInput(
             f"{what} has {len(ordered):,} different values ({', '.join(map(repr, ordered[:3]))}, …), more than"
             f" {MOST_LABELS:,}; it is probably the wrong column"
         )
+    if known is not None:
+        strange = [name for name in ordered if name not in known]
+        if strange:
+            own = ", ".join(known[:5]) + (", …" if len(known) > 5 else "")
+            raise BadInput(f"{what} holds {strange[0]!r}, which the training data didn't ({own}); leave these rows out")
+        ordered = list(known)
     number = {name: i for i, name in enumerate(ordered)} | {"": -1}
     lookup = torch.tensor([number[names[text]] for text in codes], dtype=torch.long)
     return lookup[raw] if len(raw) else raw, tuple(ordered)

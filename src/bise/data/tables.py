@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from bise.data.coders import coder_of
+from bise.data.coding import Coding
 from bise.data.columns import Columns, missing_column, read_columns
 from bise.data.contract import Labelled
 from bise.data.encoded import EncodedOf, parquet_pictures
@@ -47,6 +48,11 @@ class TableData(Labelled):
     @property
     def feature_names(self) -> tuple[str, ...]:
         return () if self.encoder is None else self.encoder.names
+
+    @property
+    def coding(self) -> Coding:
+        """By which other files are read alike."""
+        return Coding(names=self.names, encoder=self.encoder)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,6 +144,7 @@ def read_table(
     length: int = 128,
     separator: str | None = None,
     labels_only: bool = False,
+    like: TableData | Coding | None = None,
 ) -> Table:
     """A csv or parquet file, one row a sample.
 
@@ -145,7 +152,8 @@ def read_table(
     parquet also the files' bytes, which are held in memory), the
     `text` column (with `tokenizer` and `length`), or the `features` (left out: every column that has no other use).
     Rows belong to the split that `split_column` says; without one, `holdout=(val, test)` takes these shares by
-    `seed`, and without both every row is train. `labels_only` leaves the inputs unread.
+    `seed`, and without both every row is train. `labels_only` leaves the inputs unread. With `like`, labels are
+    numbered and features made as in that training set, as new rows for its model have to be.
     """
     path = Path(path)
     biases = (bias,) if isinstance(bias, str) else tuple(bias)
@@ -159,8 +167,10 @@ def read_table(
     encoded = None if labels_only or image is None else parquet_pictures(path, image)
     wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
     columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
-    targets = _targets(path, columns, target)
-    found = {name: _bias(path, columns, name) for name in biases}
+    coding = like.coding if isinstance(like, TableData) else like
+    classes, *groups = coding.labels_of(biases) if coding is not None else [None] * (1 + len(biases))
+    targets = _targets(path, columns, target, classes)
+    found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
     part = _parts(path, columns, split_column, holdout, seed)
     encoder: Encoder | None = None
     inputs: Callable[[Tensor], Any]
@@ -178,8 +188,10 @@ def read_table(
     elif text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
     else:
-        chosen = _feature_columns(path, columns, used, features)
-        encoder = Encoder.fit(chosen, part == 0)
+        encoder = None if coding is None else coding.encoder
+        names = features if encoder is None else [column.name for column in encoder.columns]
+        chosen = _feature_columns(path, columns, used, names)
+        encoder = encoder or Encoder.fit(chosen, part == 0)
         inputs = RowsOf(encoder(chosen))
     return Table.of(
         target,
@@ -232,14 +244,14 @@ def unread(rows: Tensor) -> Any:
     return range(len(rows))
 
 
-def _targets(path: Path, columns: Columns, name: str) -> Numbered:
-    y, names = number_labels(columns.values[name], f"{path}, column {name!r}")
+def _targets(path: Path, columns: Columns, name: str, known: Sequence[str] | None) -> Numbered:
+    y, names = number_labels(columns.values[name], f"{path}, column {name!r}", known)
     check_targets(y, names, f"{path}, column {name!r}")
     return y, names
 
 
-def _bias(path: Path, columns: Columns, name: str) -> Numbered:
-    b, names = number_labels(columns.values[name], f"{path}, column {name!r}")
+def _bias(path: Path, columns: Columns, name: str, known: Sequence[str] | None) -> Numbered:
+    b, names = number_labels(columns.values[name], f"{path}, column {name!r}", known)
     if not names:
         raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias, or let pseudo_bias make one")
     return b, names

@@ -9,10 +9,17 @@ import torch
 
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
+from bise.data.identity import data_sha256
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, named
 from bise.gates import Subnetwork
+
+
+def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) -> tuple[Any, ...]:
+    """Which data a job is about, for the key of its checkpoint: inputs and labels of either set."""
+    own = () if validation is None else (validation.cells.y, validation.cells.b)
+    return data_sha256(train), data_sha256(val), cells.y, cells.b, *own
 
 
 class Validation:

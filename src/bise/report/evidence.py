@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
+from bise.data.tables import TableData
 from bise.engine.inputs import Inputs
 from bise.files import write_json
 from bise.gates import Subnetwork, threshold
@@ -142,6 +143,8 @@ def facts_of(train: Cells, data: Any) -> dict[str, Any]:
     if train.called is not None:
         found |= {"target": train.called.target, "biases": train.called.biases, "class_names": train.called.classes}
         found["bias_names"] = train.called.bias_classes
+    if isinstance(data, TableData):
+        found |= data.coding.as_facts()
     if isinstance(data, PseudoLabelled):
         found["pseudo"] = dict(data.quality)
     return found

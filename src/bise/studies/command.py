@@ -99,7 +99,7 @@ def reproduce(
                 )
             print(json.dumps(done) if as_json else ", ".join(f"{count} {word}" for word, count in done.items()))
         if page:
-            print(write_page(folder, chosen))
+            print(write_page(folder, chosen, folder if chosen.short else Path("docs")))  # a trial's are no results
 
 
 @contextmanager

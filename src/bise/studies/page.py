@@ -34,7 +34,7 @@ def write_page(results: Path, scale: Scale, docs: Path = Path("docs")) -> str:
             study.draw(rows[name], docs / PICTURES / f"{name}.svg")
     write_bytes(docs / "results.md", render(rows, scale).encode())
     readme = docs.parent / "README.md"
-    if readme.exists() and MARK in (text := readme.read_text(encoding="utf-8")):
+    if not scale.short and readme.exists() and MARK in (text := readme.read_text(encoding="utf-8")):
         write_bytes(readme, with_headline(text, rows["biased-mnist"]).encode())
     return f"{docs / 'results.md'}: {sum(bool(found) for found in rows.values())} of {len(rows)} studies have been run"
 

@@ -112,6 +112,7 @@ def _carry_out(
     known = known_rows(results, scale.name)
     starts, roots = _starts(scale, weights), _root(scale, root, cache_folder)
     plan = planned(studies, scale, limits, starts)
+    _refuse_unknown(studies, scale, limits)
     if not plan:
         _refuse_empty(studies, scale, limits)
 
@@ -155,6 +156,21 @@ def _carry_out(
     for name, why in lacking.items():
         warnings.warn(f"{name} is left out: {why}", BiseWarning, stacklevel=2)
     return counts
+
+
+def _refuse_unknown(studies: Sequence[Study], scale: Scale, limits: Limits) -> None:
+    """Refuse a seed or ρ that none of the studies has, which would be left out unseen."""
+    jobs = [job for study in studies for job in study.jobs(scale)]
+    for option, wanted, known in (
+        ("--seeds", limits.seeds, {job.seed for job in jobs}),
+        ("--rho", limits.rho, {job.rho for job in jobs if job.rho is not None}),
+    ):
+        odd = next((value for value in wanted or () if known and value not in known), None)
+        if odd is not None:
+            names = ", ".join(study.name for study in studies)
+            raise BadInput(
+                f"{option} {odd} is none of {names}; theirs are {', '.join(map(str, sorted(known, key=str)))}"
+            )
 
 
 def _refuse_empty(studies: Sequence[Study], scale: Scale, limits: Limits) -> None:

@@ -1,0 +1,52 @@
+"""How a training set's labels were numbered and its features made, so that other files can be read alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bise.data.features import CategoryColumn, Encoder, NumberColumn
+from bise.data.naming import LabelNames
+from bise.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coding:
+    names: LabelNames
+    encoder: Encoder | None = None
+    """None where inputs are pictures or sentences."""
+
+    def labels_of(self, biases: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The labels of the target and of each of `biases`, which stand for the training set's in their order."""
+        if len(biases) != len(self.names.biases):
+            own = ", ".join(map(repr, self.names.biases)) or "none"
+            raise BadInput(
+                f"{len(biases)} biases are named, and the training data's were {own}; name as many, in their order"
+            )
+        return self.names.labels
+
+    def as_facts(self) -> dict[str, Any]:
+        """As JSON; the names are written by whoever writes the cells."""
+        return {} if self.encoder is None else {"features": [asdict(column) for column in self.encoder.columns]}
+
+    @staticmethod
+    def of_facts(facts: Mapping[str, Any]) -> Coding | None:
+        """From what a run keeps of its training data; None where its labels had no names."""
+        if "class_names" not in facts:
+            return None
+        columns = [
+            CategoryColumn(name=column["name"], categories=tuple(column["categories"]))
+            if "categories" in column
+            else NumberColumn(**column)
+            for column in facts.get("features", ())
+        ]
+        return Coding(
+            names=LabelNames(
+                target=facts["target"],
+                biases=tuple(facts["biases"]),
+                classes=tuple(facts["class_names"]),
+                bias_classes=tuple(tuple(names) for names in facts["bias_names"]),
+            ),
+            encoder=Encoder(tuple(columns)) if columns else None,
+        )
