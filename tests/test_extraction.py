@@ -653,3 +653,10 @@ def test_a_subnetwork_is_not_gated_again():
     sub = bise.extract(model, data, config=ExtractConfig(upsilon=1, steps=1, head_epochs=1, tau_min=0.6))
     with pytest.raises(BadInput, match=r"whose gates would be gated again; give sub.bare\(\)"):
         bise.extract(sub, data)
+
+
+def test_a_val_that_the_model_cannot_take_is_named():
+    data = toy()
+    val = Labelled(TensorDataset(data.dataset.tensors[0][:, :5]), y=data.y, b=data.b)
+    with pytest.raises(BadInput, match=r"val: the model can't run on its first samples \(mat1 and mat2"):
+        bise.extract(toy_model(), data, val=val, config=ExtractConfig(upsilon=1, steps=1))

@@ -164,3 +164,83 @@ def test_a_tuple_a_single_logit_and_an_object_are_understood():
         assert placement.units == 6
     with pytest.raises(BadInput, match="the model returns str"):
         place(Wrapped(str), torch.randn(2, 4))
+
+
+class Written(nn.Module):
+    """Its last layer is a function, and not a module."""
+
+    def __init__(self, cosine=False):
+        super().__init__()
+        self.first, self.second, self.cosine = nn.Linear(8, 16), nn.Linear(16, 12), cosine
+        self.weight = nn.Parameter(torch.randn(2, 12))
+
+    def forward(self, x):
+        z = self.second(self.first(x).relu()).relu()
+        if self.cosine:
+            return F.normalize(z) @ F.normalize(self.weight).T
+        return F.linear(z, self.weight)
+
+
+class Cosine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 6))
+
+    def forward(self, z):
+        return F.normalize(z) @ F.normalize(self.weight).T
+
+
+@pytest.mark.parametrize("cosine", [False, True])
+def test_a_last_layer_written_as_a_function_is_not_passed_over(cosine):
+    model = Written(cosine)
+    with pytest.raises(BadInput, match="Written gets its logits from no linear layer that is a module; name"):
+        one_bottleneck(place(model, torch.randn(4, 8)), model, None)
+
+
+def test_a_head_of_ones_own_is_the_bottleneck():
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), Cosine())
+    assert one_bottleneck(place(model, torch.randn(4, 8)), model, None) == "2"
+
+
+def test_a_convolution_for_a_head_hides_linear_layers_before_it():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.scale, self.last = nn.Conv2d(3, 6, 3), nn.Linear(6, 6), nn.Conv2d(6, 2, 1)
+            self.act = nn.ReLU()
+
+        def forward(self, x):
+            h = self.act(self.first(x))
+            return self.last(h * self.scale(h.mean((2, 3)))[:, :, None, None]).mean((2, 3))
+
+    model = Scaled()
+    with pytest.raises(BadInput, match="gets its logits from no linear layer"):
+        one_bottleneck(place(model, torch.randn(2, 3, 5, 5)), model, None)
+
+
+class OverChannels(nn.Module):
+    """A mean over channels, after which there are none to gate."""
+
+    def __init__(self, keep):
+        super().__init__()
+        self.first, self.second, self.act = nn.Conv1d(1, 4, 1), nn.Conv1d(1, 4, 1), nn.ReLU()
+        self.last, self.keep = nn.Linear(4 if keep else 8, 2), keep
+
+    def forward(self, x):
+        h = F.relu(self.first(x[:, None])).mean(1, keepdim=self.keep)
+        return self.last(self.act(self.second(h)).mean(2) if self.keep else self.act(h))
+
+
+@pytest.mark.parametrize(("keep", "found"), [(False, {"act": 8}), (True, {"act": 4})])
+def test_a_mean_over_channels_leaves_no_units(keep, found):
+    placement = place(OverChannels(keep), torch.randn(4, 8))
+    assert {site.name: site.units for site in placement.sites} == found
+    assert placement.left_out == ("relu in the model itself: no module to hook",)
+
+
+def test_the_logits_are_no_site():
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+    x = torch.randn(4, 8)
+    with pytest.raises(BadInput, match="sites: '2' gives the logits, whose units are the classes; name earlier"):
+        sites(model, x, patterns=["2"])
+    assert sites(model, x, patterns=["*"]) == {"0": 6, "1": 6}

@@ -128,6 +128,12 @@ def _extract(
         owned=updated | placement.moved,
     )
     check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells)
+    if validation is not None:
+        try:
+            infer(sub, validation.inputs, index=torch.arange(min(2, len(validation.cells))))
+        except RuntimeError as error:
+            what = str(error).strip().partition("\n")[0]
+            raise BadInput(f"val: the model can't run on its first samples ({what}); make x as in train") from error
     inputs.prefer_channels_last(lambda x: call(sub, x))
     if validation is not None:
         validation.inputs.channels_last = inputs.channels_last

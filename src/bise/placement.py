@@ -93,7 +93,7 @@ def one_bottleneck(placement: Placement, model: nn.Module, named: str | None) ->
         return placement.bottlenecks[0]
     if not placement.bottlenecks:
         raise BadInput(
-            f"{type(model).__name__} has no linear layer on the way to its logits; "
+            f"{type(model).__name__} gets its logits from no linear layer that is a module; "
             'name the module whose input is the bottleneck, for instance bottleneck="classifier"'
         )
     raise BadInput(
@@ -147,6 +147,12 @@ def _named(trace: Trace, patterns: list[str]) -> list[Site]:
                 " lists what is found by itself, dict(model.named_modules()) all names"
             )
         for call in matched:
+            if side == ":out" and call.output_key == trace.logits:
+                if call.path == plain:
+                    raise BadInput(
+                        f"sites: {plain!r} gives the logits, whose units are the classes; name earlier modules"
+                    )
+                continue  # a wildcard's
             site = _site_of(call, side)
             if site.name in out and out[site.name] != site:
                 raise BadInput(

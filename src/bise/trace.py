@@ -71,6 +71,8 @@ class Read:
     output: Key
     shape: tuple[int, ...]
     dim: int | None
+    keeps: bool
+    """Whether the channels are still there, and no mean over them."""
 
 
 @dataclass(kw_only=True)
@@ -82,6 +84,7 @@ class Trace:
     """Linear layers that reach the logits with no other linear layer between."""
     moved: frozenset[str]
     """Buffers that the forward pass itself updates, in eval mode."""
+    logits: Key
 
     def scales(self, activation: Activation) -> bool:
         """Whether it only multiplies other tensors, as in squeeze-and-excite: a scale, not a unit."""
@@ -118,7 +121,7 @@ class Trace:
         key, dim, width = activation.key, activation.dim, activation.units
         while (where := self.hook_for(key)) is None:
             reads = self.reads.get(key, [])
-            if len(reads) != 1:
+            if len(reads) != 1 or not reads[0].keeps:
                 return None
             (read,) = reads
             pooled = bool(_POOLING.match(read.name)) and read.dim == dim
@@ -150,6 +153,8 @@ class _Recorder(TorchFunctionMode):
         self.dims: dict[int, int] = {}
         self.reached_by: dict[int, frozenset[int]] = {}
         self.last_linear: dict[int, frozenset[str]] = {}
+        self.weights: set[int] = set()
+        """What is computed from parameters alone."""
 
     # modules
 
@@ -208,17 +213,25 @@ class _Recorder(TorchFunctionMode):
         if _LAYER.match(name):
             for index in reached:
                 self.activations[index].feeds_layer = True
-        if name == "linear" and module:
-            linear = frozenset((module,))
+        learned = [isinstance(t, nn.Parameter) or id(t) in self.weights for t in inputs]
+        if name.startswith("conv") or (_LAYER.match(name) and any(learned)):
+            # a layer that the model writes as a function of its own has no module whose input is z
+            flat = module and not name.startswith("conv")
+            linear = frozenset((module,)) if flat else frozenset()
         dim = self._output_dim(name, inputs, args, kwargs, outputs[0])
         shape = tuple(outputs[0].shape)
-        read = Read(time=self.time, name=name, product=product, output=_key(outputs[0]), shape=shape, dim=dim)
+        keeps = name != "mean" or self._outside_channels(*args, **kwargs)
+        read = Read(
+            time=self.time, name=name, product=product, output=_key(outputs[0]), shape=shape, dim=dim, keeps=keeps
+        )
         for key in set(before):
             self.reads.setdefault(key, []).append(read)
         for tensor in outputs:
             self.alive.append(tensor)
             self.reached_by[id(tensor)] = reached
             self.last_linear[id(tensor)] = linear
+            if inputs and all(learned):
+                self.weights.add(id(tensor))
             if dim is None:
                 self.dims.pop(id(tensor), None)
             else:
@@ -249,6 +262,13 @@ class _Recorder(TorchFunctionMode):
         if id(tensor) in self.dims:
             return self.dims[id(tensor)]
         return {2: 1, 3: -1, 4: 1, 5: 1}.get(tensor.dim())
+
+    def _outside_channels(self, x: Tensor, dim: Any = None, *_: Any, axis: Any = None, **__: Any) -> bool:
+        """Whether a mean over `dim` leaves the channels of x alone."""
+        over, own = dim if dim is not None else axis, self._dim(x)
+        if over is None or own is None:
+            return False
+        return own % x.dim() not in {d % x.dim() for d in ([over] if isinstance(over, int) else over)}
 
     def _output_dim(self, name: str, inputs: list[Tensor], args: Any, kwargs: Any, output: Tensor) -> int | None:
         if name.startswith("conv"):
@@ -291,6 +311,7 @@ def record(model: nn.Module, example: Any) -> Trace:
         activations=recorder.activations,
         reads=recorder.reads,
         linears=recorder.last_linear.get(id(logits), frozenset()),
+        logits=_key(logits),
         moved=frozenset(n for n, v in versions.items() if after.get(n) is not buffers[n] or buffers[n]._version != v),
     )
 
