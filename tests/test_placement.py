@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from bise import BadInput, sites
+from bise.gates import Subnetwork
 from bise.models.small import MLP, SimpleConvNet
 from bise.models.vision import torchvision
 from bise.placement import one_bottleneck, place
@@ -244,3 +245,33 @@ def test_the_logits_are_no_site():
     with pytest.raises(BadInput, match="sites: '2' gives the logits, whose units are the classes; name earlier"):
         sites(model, x, patterns=["2"])
     assert sites(model, x, patterns=["*"]) == {"0": 6, "1": 6}
+
+
+class Gated(nn.Module):
+    """Hidden units that are products: of an activation and a linear layer, of two activations, or a swish."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.first, self.other, self.last, self.kind = nn.Linear(8, 12), nn.Linear(8, 12), nn.Linear(12, 3), kind
+
+    def forward(self, x):
+        a = self.first(x)
+        b = {"swiglu": self.other(x), "both": self.other(x).tanh(), "swish": a}[self.kind]
+        return self.last((F.silu(a) if self.kind == "swiglu" else torch.sigmoid(a)) * b)
+
+
+@pytest.mark.parametrize("kind", ["swiglu", "both", "swish"])
+def test_products_of_gated_layers_are_units(kind):
+    model, x = Gated(kind).eval(), torch.randn(4, 8)
+    placement = place(model, x)
+    assert {site.name: site.units for site in placement.sites} == {"last:in": 12}
+    sub = Subnetwork(model, placement.sites, bottleneck="last")
+    (gate,) = sub.gates
+    gate.mask.copy_(torch.arange(12) % 3 > 0)
+    hidden = torch.sigmoid(model.first(x)) * model.first(x)
+    if kind != "swish":
+        other = model.other(x)
+        hidden = F.silu(model.first(x)) * other if kind == "swiglu" else torch.sigmoid(model.first(x)) * other.tanh()
+    expected = hidden[:, gate.mask] @ model.last.weight[:, gate.mask].T + model.last.bias
+    assert torch.allclose(sub(x), expected, atol=1e-6)
+    assert sub.shrink(x)(x).shape == (4, 3)  # which compares in float64 itself

@@ -106,10 +106,16 @@ def _found(trace: Trace) -> tuple[list[Site], list[str]]:
     """A site for every nonlinearity whose output feeds a later layer, and why others got none."""
     out: list[Site] = []
     left_out: list[str] = []
+    products = set()
     for activation in trace.activations:
-        if not activation.feeds_layer or trace.scales(activation):
+        if not activation.feeds_layer:
             continue
-        hook = trace.hook_past(activation)
+        unit = trace.gated(activation) if trace.scales(activation) else activation
+        if unit is None or unit.key in products:
+            continue
+        if unit is not activation:
+            products.add(unit.key)
+        hook = trace.hook_past(unit)
         if hook is None:
             left_out.append(f"{activation.what} in {activation.module or 'the model itself'}: no module to hook")
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ class Activation:
     batch: int
     units: int
     dim: int
+    shape: tuple[int, ...]
     feeds_layer: bool = False
 
 
@@ -90,6 +91,18 @@ class Trace:
         """Whether it only multiplies other tensors, as in squeeze-and-excite: a scale, not a unit."""
         reads = self.reads.get(activation.key, [])
         return bool(reads) and all(read.product for read in reads)
+
+    def gated(self, activation: Activation) -> Activation | None:
+        """The product with another tensor of the same shape, as in gated MLPs, or a swish written out: there the units
+        are. None where it is a scale: over positions, or of units that have a gate of their own."""
+        reads = self.reads.get(activation.key, [])
+        if len(reads) != 1 or reads[0].shape != activation.shape or reads[0].dim != activation.dim:
+            return None
+        (read,) = reads
+        units = [a for a in self.activations if a is not activation and not self.scales(a)]
+        if any(other is read for a in units for other in self.reads.get(a.key, [])):
+            return None
+        return replace(activation, key=read.output)
 
     def last_linears(self) -> list[str]:
         order = [c.path for c in self.calls]
@@ -252,6 +265,7 @@ class _Recorder(TorchFunctionMode):
             batch=output.shape[0],
             units=output.shape[dim],
             dim=dim,
+            shape=tuple(output.shape),
         )
         self.activations.append(made)
 

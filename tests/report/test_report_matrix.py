@@ -83,6 +83,8 @@ def test_the_headline_is_no_stronger_than_the_figures():
     better = words(audit(0.9, 0.3), audit(0.9, 0.6))
     assert "gets 60\u202f% where bias misleads, with 75\u202f% of the units and not one weight changed" in better
     assert "about as well" in words(audit(0.9, 0.3), audit(0.9, 0.31))
+    assert "does better, though so few samples leave doubt: 33\u202f%" in words(audit(0.9, 0.3), audit(0.9, 0.33))
+    assert "does worse, though so few samples leave doubt: 27\u202f%" in words(audit(0.9, 0.3), audit(0.9, 0.27))
     assert "does worse" in words(audit(0.9, 0.3), audit(0.9, 0.2))
     assert "not one weight" not in words(audit(0.9, 0.3), audit(0.9, 0.6), weights={"before": "a", "after": "b"})
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from bise.report.facts import Facts
 
+ALIKE = 0.02
+"""Accuracies no further apart are about the same to a reader, whatever their intervals."""
+
 
 def percent(value: float | None, digits: int = 0) -> str:
     """A share as a percentage, its sign kept on the line; a dash where there is none."""
@@ -50,6 +53,10 @@ def _gain(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
         return f"The subnetwork inside it gets {figure}, with {kept}{weights}."
     if now["interval"][1] < was["interval"][0]:
         return f"The subnetwork does worse: {figure}, with {kept}."
+    difference = now["accuracy"] - was["accuracy"]
+    if abs(difference) > ALIKE:
+        word = "better" if difference > 0 else "worse"
+        return f"The subnetwork does {word}, though so few samples leave doubt: {figure}, with {kept}{weights}."
     return f"The subnetwork does about as well: {figure}, with {kept}{weights}."
 
 
