@@ -118,6 +118,13 @@ def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
     whole = json.loads(run("audit", "--run", out, "--json").stdout)
     assert found["aligned"]["n"] + found["conflicting"]["n"] == len(kept)
     assert 0 < found["aligned"]["n"] < whole["aligned"]["n"]
+    for odd, sentence in (
+        (["--weights", tmp_path / "model.safetensors"], "--weights are for a model that --model names"),
+        (["--target", "kind"], "--target describes data of your own; name them with --data"),
+        (["--of", "dense"], "--of 'dense' is unknown; use subnetwork, finetuned, dense_finetuned"),
+    ):
+        refused = CliRunner().invoke(app, ["audit", "--run", str(out), *map(str, odd)])
+        assert (refused.exit_code, sentence in refused.stderr) == (2, True), refused.output
     run("finetune", out, "--epochs", "1")
     said = run("audit", "--run", out, "--of", "finetuned").stdout
     assert said.startswith(f"{out}, finetuned, on test:")
@@ -178,3 +185,16 @@ def test_every_kind_of_bad_option(people):
 def test_the_new_commands_have_help_with_an_example():
     for command in (["data", "check"], ["export"]):
         assert f"Example: bise {' '.join(command)}" in run(*command, "--help").stdout.replace("\n", " ")
+
+
+def test_a_test_split_without_conflicting_rows_is_told_of(people, tmp_path):
+    head, *rows = people.read_text().splitlines()
+    pairs = ("ant,blue,test", "bee,green,test", "cat,red,test")
+    kept = [row for row in rows if not row.endswith(",test") or row.endswith(pairs)]
+    people.write_text("\n".join([head, *kept]))
+    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
+    weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
+    result = run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
+    assert "test has no conflicting sample" in result.stderr
+    notes = json.loads((tmp_path / "run/summary.json").read_text())["notes"]
+    assert any(note.startswith("test has no conflicting sample, so no figure is about such") for note in notes)

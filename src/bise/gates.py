@@ -360,7 +360,7 @@ def _placed(model: nn.Module, masks: Mapping[str, Tensor], example: Any) -> tupl
     """The sites that the masks name, as found by themselves where they are, else as plain module outputs."""
     found = {site.name: site for site in place(model, example, gated=False).sites}
     named = [name for name in masks if name not in found]
-    found |= {site.name: site for site in place(model, example, patterns=named).sites} if named else {}
+    found |= {site.name: site for site in place(model, example, patterns=named, outputs=True).sites} if named else {}
     return tuple(found[name] for name in found if name in masks)
 
 

@@ -57,15 +57,23 @@ def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | Non
 
 
 def place(
-    model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None, gated: bool = True
+    model: nn.Module,
+    example: Any,
+    *,
+    patterns: Sequence[str] | str | None = None,
+    gated: bool = True,
+    outputs: bool = False,
 ) -> Placement:
-    """Run `model` once on `example` and find its sites and its bottleneck; where it is `gated`, it needs a site."""
+    """Run `model` once on `example` and find its sites and its bottleneck; where it is `gated`, it needs a site.
+
+    Patterns may name what gives the `outputs` only where these needn't be logits, whose units are the classes.
+    """
     trace = record(model, example)
     if patterns is None:
         found, left_out = _found(trace)
         found = _family(model, trace, found)
     else:
-        found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns)), []
+        found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs), []
     if gated and not found:
         raise BadInput(
             f"{type(model).__name__} has no site: no nonlinearity's output feeds a later layer"
@@ -140,7 +148,7 @@ def _family(model: nn.Module, trace: Trace, found: list[Site]) -> list[Site]:
     return sorted(found, key=lambda s: calls[s.module].entry if s.at_input else calls[s.module].exit)
 
 
-def _named(trace: Trace, patterns: list[str]) -> list[Site]:
+def _named(trace: Trace, patterns: list[str], outputs: bool) -> list[Site]:
     """The sites that match the patterns: shell wildcards over module names, ":in" for a module's input."""
     out: dict[str, Site] = {}
     for pattern in patterns:
@@ -153,7 +161,7 @@ def _named(trace: Trace, patterns: list[str]) -> list[Site]:
                 " lists what is found by itself, dict(model.named_modules()) all names"
             )
         for call in matched:
-            if side == ":out" and call.output_key == trace.logits:
+            if side == ":out" and call.output_key == trace.logits and not outputs:
                 if call.path == plain:
                     raise BadInput(
                         f"sites: {plain!r} gives the logits, whose units are the classes; name earlier modules"

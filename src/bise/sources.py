@@ -133,8 +133,13 @@ def given_for(
     Files are read as the run's training data were: labels have the numbers that they had, and features their scale.
     """
     from bise.data.coding import Coding
+    from bise.errors import BadInput
     from bise.runs import read_summary
 
+    if weights is not None and model is None:
+        raise BadInput("--weights are for a model that --model names; give that too, or leave them out")
+    if own and data is None:
+        raise BadInput(f"--{next(iter(own)).replace('_', '-')} describes data of your own; name them with --data")
     network = model_of_run(subject) if model is None else model_of(model, weights)
     if data is None:
         return network.to(device_named(device)), data_of(subject)

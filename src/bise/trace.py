@@ -227,10 +227,11 @@ class _Recorder(TorchFunctionMode):
             for index in reached:
                 self.activations[index].feeds_layer = True
         learned = [isinstance(t, nn.Parameter) or id(t) in self.weights for t in inputs]
-        if name.startswith("conv") or (_LAYER.match(name) and any(learned)):
-            # a layer that the model writes as a function of its own has no module whose input is z
-            flat = module and not name.startswith("conv")
-            linear = frozenset((module,)) if flat else frozenset()
+        if name.startswith("conv"):
+            linear = frozenset()
+        elif name == "linear" or (_LAYER.match(name) and any(learned)):
+            # one that the model itself writes as a function has no module whose input is z
+            linear = frozenset((module,)) if module else frozenset()
         dim = self._output_dim(name, inputs, args, kwargs, outputs[0])
         shape = tuple(outputs[0].shape)
         keeps = name != "mean" or self._outside_channels(*args, **kwargs)
