@@ -198,3 +198,15 @@ def test_a_test_split_without_conflicting_rows_is_told_of(people, tmp_path):
     assert "test has no conflicting sample" in result.stderr
     notes = json.loads((tmp_path / "run/summary.json").read_text())["notes"]
     assert any(note.startswith("test has no conflicting sample, so no figure is about such") for note in notes)
+
+
+def unnamed(split):
+    return toy(rho=0.9 if split == "train" else 1 / 3, n=200)
+
+
+def test_a_run_whose_labels_have_no_names_says_how_a_file_is_numbered(people, tmp_path):
+    own = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
+    run("extract", *own, "--data", "test_own_data:unnamed", "--out", tmp_path / "run", *QUICK)
+    columns = ["--data", people, "--target", "kind", "--bias", "colour", "--split-column", "part"]
+    said = run("audit", "--run", tmp_path / "run", *columns).stderr
+    assert "keeps no names of its labels, so those of" in said

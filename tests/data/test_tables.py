@@ -133,6 +133,8 @@ def test_new_rows_are_read_as_the_training_rows_were(tmp_path):
     assert torch.allclose(found.dataset.tensors[0], expected)
     again = Coding.of_facts(json.loads(json.dumps(facts_of(labels(train), train))))
     assert again == train.coding
+    with pytest.raises(BadInput, match=r"new.csv is to be read as features, and the training data keep no way how"):
+        table(new, target="y", bias="b", like=Coding(names=train.names))
     with pytest.raises(BadInput, match="2 biases are named, and the training data's were 'b'; name as many"):
         table(new, target="y", bias=["b", "town"], like=train)
     new.write_text("age,part,y,b\n10,test,ant,0\n20,test,bee,1\n")

@@ -26,6 +26,15 @@ class Coding:
             )
         return self.names.labels
 
+    def features(self, what: object) -> Encoder:
+        """The encoder, where `what` is to be read as features."""
+        if self.encoder is None:
+            raise BadInput(
+                f"{what} is to be read as features, and the training data keep no way how; name the column of"
+                " pictures or sentences, or extract anew if an earlier version made the run"
+            )
+        return self.encoder
+
     def as_facts(self) -> dict[str, Any]:
         """As JSON; the names are written by whoever writes the cells."""
         return {} if self.encoder is None else {"features": [asdict(column) for column in self.encoder.columns]}
@@ -50,3 +59,8 @@ class Coding:
             ),
             encoder=Encoder(tuple(columns)) if columns else None,
         )
+
+
+def known_labels(coding: Coding | None, biases: Sequence[str]) -> tuple[Sequence[str] | None, ...]:
+    """The labels of the target and of each bias as `coding` has them, and None for each where there is none."""
+    return (None,) * (1 + len(biases)) if coding is None else coding.labels_of(biases)

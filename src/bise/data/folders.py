@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.data.coding import Coding
+from bise.data.coding import Coding, known_labels
 from bise.data.columns import missing_column, read_columns, texts
 from bise.data.encoded import EncodedOf
 from bise.data.features import Encoder
@@ -123,7 +123,7 @@ def read_hugging_face(
     elif split_column is not None or holdout is not None:
         raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
     coding = like.coding if isinstance(like, TableData) else like
-    classes, *groups = coding.labels_of(biases) if coding is not None else [None] * (1 + len(biases))
+    classes, *groups = known_labels(coding, biases)
     targets = _labels(whole, target, folder, classes)
     check_targets(*targets, f"{folder}, column {target!r}")
     found = {name: _labels(whole, name, folder, known) for name, known in zip(biases, groups, strict=True)}
@@ -137,7 +137,7 @@ def read_hugging_face(
     elif not labels_only:
         used = {target, *biases, split_column}
         chosen = features or [name for name in whole.column_names if name not in used]
-        encoder = None if coding is None else coding.encoder
+        encoder = None if coding is None else coding.features(folder)
         if encoder is not None:
             chosen = [column.name for column in encoder.columns if column.name in whole.column_names]
         values = {name: _column(whole, name, folder) for name in chosen}
@@ -245,7 +245,7 @@ def _biases(
             raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} has a second row; keep one")
         row_of[file] = row
     biases: dict[str, Numbered] = {}
-    _, *groups = coding.labels_of(names) if coding is not None else [None] * (1 + len(names))
+    _, *groups = known_labels(coding, names)
     for name, known in zip(names, groups, strict=True):
         column = found.values[name]
         cells = (column[row_of[i]] if i in row_of else "" for i in range(len(files)))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from bise.data.coders import coder_of
-from bise.data.coding import Coding
+from bise.data.coding import Coding, known_labels
 from bise.data.columns import Columns, missing_column, read_columns
 from bise.data.contract import Labelled
 from bise.data.encoded import EncodedOf, parquet_pictures
@@ -168,7 +168,7 @@ def read_table(
     wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
     columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
     coding = like.coding if isinstance(like, TableData) else like
-    classes, *groups = coding.labels_of(biases) if coding is not None else [None] * (1 + len(biases))
+    classes, *groups = known_labels(coding, biases)
     targets = _targets(path, columns, target, classes)
     found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
     part = _parts(path, columns, split_column, holdout, seed)
@@ -188,7 +188,7 @@ def read_table(
     elif text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
     else:
-        encoder = None if coding is None else coding.encoder
+        encoder = None if coding is None else coding.features(path)
         names = features if encoder is None else [column.name for column in encoder.columns]
         chosen = _feature_columns(path, columns, used, names)
         encoder = encoder or Encoder.fit(chosen, part == 0)
