@@ -16,7 +16,7 @@ from bise.errors import BadInput
 from bise.files import read_json, read_tensors, write_json, write_tensors
 from bise.models.outputs import device_of
 from bise.placement import Site, place
-from bise.scaling import ScaledChannels, ScaledSamples
+from bise.scaling import ScaledChannels
 from bise.twin import fingerprint, named_tensors, own, twin
 
 
@@ -54,10 +54,6 @@ class Gate(nn.Module):
                 f"{site.name}: {site.units} units are said to lie in dimension {site.dim}, and a tensor of shape"
                 f" {tuple(h.shape)} came; place the gates on an example of this model"
             )
-        if value.dim() == 2:
-            if site.spread > 1:
-                value = value.repeat_interleave(site.spread, 1)
-            return ScaledSamples.apply(h, value, site.dim % h.dim())  # type: ignore[no-untyped-call]
         pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
         if pictures and h.dtype != torch.float64 and h.is_contiguous(memory_format=torch.channels_last):
             return ScaledChannels.apply(h, value.float(), self.constants.float())  # type: ignore[no-untyped-call]

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise import standing
 from bise.bias_head import BiasHeads, cross_entropy, with_one
 from bise.config import ExtractConfig
 from bise.data.cells import Cells
@@ -112,7 +111,6 @@ class Learner:
         with autocast(self.precision, self.device):
             self.cuts = self.scores.cuts(inputs.example()) if config.collapse == "undo" else []
         self.stopped = "the schedule's end"
-        self.standing: standing.Standing | None = None
 
     # the loop
 
@@ -146,9 +144,6 @@ class Learner:
         )
         self.refinement = Refinement(self.heads, self.inputs, self.cells, self.strata, c, self.precision, self.budget)
         self.steps = Steps(self._update, self.inputs, c.batch_size, state=self._changing, graphs=c.graphs)
-        moving = self.inputs.x is None or self.inputs.changing
-        if c.cache and c.bn == "frozen" and not moving and self.device.type in standing.DEVICES:
-            self.standing = standing.Standing(self)
         resume(self)
         if self.validation is not None and self.itself is None:
             with self._clock("evaluation"):
@@ -226,10 +221,8 @@ class Learner:
                 save(self, figures)
 
         with self._clock("mask steps"), self.sub.features() as self.caught:
-            figures = None if self.standing is None or self.done is not None else self.standing.run(order)
-            if figures is None:
-                draws = self.generator if self.inputs.changing else None
-                figures = self.steps.run(order, draws, done=self.done, after=after)
+            draws = self.generator if self.inputs.changing else None
+            figures = self.steps.run(order, draws, done=self.done, after=after)
         self.scores.release()
         self.done = None
         check_figures(figures, order, c.batch_size, epoch=epoch, advice=advice)
@@ -263,13 +256,16 @@ class Learner:
         values = self.scores.hold()
         with autocast(self.precision, self.device):
             logits = class_logits(call(self.sub, x))
-        ce = weighted_mean(self.cross_entropies(logits, index), None if self.weights is None else self.weights[index])
         z, b = self.caught[0], self.b[index]
+        each = cross_entropies(
+            logits, self.y[index], b=b if self.priors else None, priors=self.priors, smoothing=self.targets["smoothing"]
+        )
+        ce = weighted_mean(each, None if self.weights is None else self.weights[index])
         if not (ce.requires_grad or z.requires_grad):
             raise BadInput("no gradient reaches any gate; the model's forward must not run under torch.no_grad()")
         features = with_one(z)
         probabilities = self.heads.probabilities(features)
-        mi, towards_z = self.information(probabilities, b, index)
+        mi, towards_z = self._information(probabilities, b, index)
         outputs, towards = [ce], [torch.ones_like(ce)]
         if z.requires_grad:  # γ·I joins the graph at z, by its closed-form gradient
             outputs, towards = [ce, z], [*towards, (c.gamma * towards_z).to(z.dtype)]
@@ -282,40 +278,25 @@ class Learner:
                 parameter.grad = found
             self.batch_norm.step()
         self.caught[0] = z.detach()  # the graph behind it would live on into a recording, with another stream
-        return self.apply(gradient, features, probabilities, b, ce.detach(), mi)
-
-    def apply(
-        self, gradient: Tensor, features: Tensor, probabilities: tuple[Tensor, ...], b: Tensor, ce: Tensor, mi: Tensor
-    ) -> Tensor:
-        """A step of the scores by J's `gradient` towards the gates, and one of the heads; returns the figures."""
-        c = self.config
         self.scores.step(gradient, self.tau, **self.rates)
         if c.collapse == "prevent":
             self.scores.keep_open()
         true = self.heads.one_hots(b)
         self.heads.step(features, true, probabilities)
+        ce = ce.detach()
         return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true), gradient.norm()])
-
-    def cross_entropies(self, logits: Tensor, index: Tensor) -> Tensor:
-        """ℓ of the samples `index`."""
-        b = self.b[index] if self.priors else None
-        return cross_entropies(logits, self.y[index], b=b, priors=self.priors, smoothing=self.targets["smoothing"])
-
-    def learned_state(self) -> tuple[Tensor, ...]:
-        """What a step changes beside BatchNorm."""
-        scores, heads = self.scores, self.heads
-        return scores.flat, scores.velocity, scores.raw, heads.parameters, heads.velocity
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""
-        yield from self.learned_state()
+        yield from (self.scores.flat, self.scores.velocity, self.scores.raw)
+        yield from (self.heads.parameters, self.heads.velocity)
         everything = named_tensors(self.sub.network)
         yield from (everything[name] for name in self.sub.owned)
         if self.batch_norm is not None:
             for state in self.batch_norm.state.values():
                 yield from (value for value in state.values() if isinstance(value, Tensor))
 
-    def information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over biases of I(b̂, b), and its gradient towards z [N, d]; 0 where it isn't wanted."""
         weight = self.heads.parameters[:, :-1]
         if self.config.mi == "none":

@@ -38,7 +38,6 @@ def save(learner: Learner, figures: list[Tensor] | None = None) -> None:
         "refined": learner.refined,
         "seconds": learner.seconds,
         "notes": learner.notes,
-        "wait": None if learner.standing is None else learner.standing.wait,
     }
     learner.checkpoint.save(tensors, state)
 
@@ -61,8 +60,6 @@ def resume(learner: Learner) -> None:
     learner.history, learner.changed, learner.seconds = state["history"], state["changed"], state["seconds"]
     learner.judged, learner.notes, learner.refined = state["judged"], state["notes"], state["refined"]
     learner.itself = state["itself"]
-    if learner.standing is not None and state["wait"] is not None:
-        learner.standing.wait = state["wait"]
     if state["best"] is not None:
         value, epoch = state["best"]
         learner.best = (value, epoch, _state("best", tensors, learner.device))

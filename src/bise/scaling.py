@@ -1,4 +1,4 @@
-"""h · value along the channels, with gradients towards the values: fast on a GPU, or for each sample by itself."""
+"""h · value along the channels, with gradients towards the values, fast on a GPU."""
 
 from __future__ import annotations
 
@@ -33,21 +33,3 @@ def scaled_channels(h: Tensor, value: Tensor, constants: Tensor) -> Tensor:
     """h · value by channel, as BatchNorm without a shift; `constants` [2, C] are zeros and ones."""
     zero, one = constants
     return torch.batch_norm(h, value, zero, zero, one, False, 0.0, 0.0, False)
-
-
-class ScaledSamples(torch.autograd.Function):
-    """h · value where each sample has values of its own [n, units], whose gradients are summed in fp32."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, value: Tensor, dim: int) -> Tensor:
-        shape = [len(h)] + [1] * (h.dim() - 1)
-        shape[dim] = -1
-        ctx.save_for_backward(h, value.view(shape))
-        ctx.others = [d for d in range(1, h.dim()) if d != dim]
-        return h * value.view(shape).to(h.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        h, value = ctx.saved_tensors
-        product = grads[0].float() * h.float()
-        return grads[0] * value.to(h.dtype), product.sum(ctx.others) if ctx.others else product, None

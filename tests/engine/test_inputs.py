@@ -11,8 +11,7 @@ from bise.data import Labelled, labels
 from bise.data.sampling import Sampler
 from bise.data.transforms import Transform
 from bise.engine.inputs import Inputs
-from bise.engine.precision import fast_convolutions, repeatable_convolutions
-from bise.engine.together import together
+from bise.engine.precision import repeatable_convolutions
 from bise.engine.training import fit
 from bise.finetuning import owning
 from bise.models.vision import torchvision
@@ -171,46 +170,24 @@ def test_even_orders_deal_every_stratum_before_any_comes_again():
     assert len(Sampler(100, strata).draw(None, 30, torch.Generator())) == 100
 
 
-# side by side
+# convolutions
 
 
-def test_results_come_in_the_order_of_the_jobs_and_errors_come_through():
-    assert together([lambda i=i: i * i for i in range(4)], CPU) == [0, 1, 4, 9]
-    assert together([], CPU) == []
-
-    def fail():
-        raise BadInput("no")
-
-    with pytest.raises(BadInput, match="no"):
-        together([lambda: 1, fail], CPU)
-
-
+@pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("trying", [False, True])
-def test_who_wants_the_same_sums_each_time_gets_them(trying):
+def test_convolutions_repeat_themselves_unless_the_caller_lets_cudnn_try(trying, always):
     cudnn = torch.backends.cudnn
-    before, cudnn.benchmark = (cudnn.benchmark, cudnn.deterministic), trying
-    try:
-        with repeatable_convolutions(), fast_convolutions(torch.device("cuda")):
-            assert (cudnn.benchmark, cudnn.deterministic) == (False, True)  # trying would choose by the clock
-        assert (cudnn.benchmark, cudnn.deterministic) == (trying, before[1])
-    finally:
-        cudnn.benchmark = before[0]
-
-
-def test_the_callers_cudnn_settings_come_back():
-    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    before, cudnn.benchmark = cudnn.benchmark, trying
+    settings = cudnn.benchmark, cudnn.deterministic
 
     def fail():
-        with fast_convolutions(torch.device("cuda")):
-            assert torch.backends.cudnn.benchmark
+        with repeatable_convolutions(always=always):
+            assert (cudnn.benchmark, cudnn.deterministic) == (settings if trying and not always else (False, True))
             raise KeyError
 
-    torch.backends.cudnn.deterministic = False
     try:
         with pytest.raises(KeyError):
             fail()
-        assert torch.backends.cudnn.benchmark == before[0]
-        with fast_convolutions(CPU):
-            assert torch.backends.cudnn.benchmark == before[0]
+        assert (cudnn.benchmark, cudnn.deterministic) == settings
     finally:
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before
+        cudnn.benchmark = before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,6 @@ from bise.data.transforms import Transform
 from bise.engine import steps as steps_module
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps
-from bise.engine.together import together
 from conftest import toy, toy_model, trained
 
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"))
@@ -94,13 +95,20 @@ def test_dropout_differs_from_step_to_step_in_a_recorded_run(device):
 
 
 @pytest.mark.parametrize("device", [GPU])
-def test_runs_side_by_side_on_a_gpu_are_the_runs_alone(device):
+def test_runs_in_threads_on_a_gpu_are_the_runs_alone(device):
     data = toy()
     model = trained(toy_model(), data).to(device)
     config = {"upsilon": 1, "steps": 10, "head_epochs": 2, "tau_min": 0.3, "precision": "fp32"}
-    jobs = [lambda s=s: bise.extract(model, data, config=ExtractConfig(seed=s, **config)) for s in range(3)]
-    alone = [job() for job in jobs]
-    beside = together(jobs, torch.device(device))
+
+    def run(seed):
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            sub = bise.extract(model, data, config=ExtractConfig(seed=seed, **config))
+            torch.cuda.current_stream(device).synchronize()
+        return sub
+
+    alone = [run(seed) for seed in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        beside = list(pool.map(run, range(3)))
     for a, b in zip(alone, beside, strict=True):
         assert all(torch.allclose(a.scores[n], b.scores[n], atol=1e-4) for n in a.scores)
 

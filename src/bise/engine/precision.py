@@ -31,29 +31,17 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
 
 
 @contextmanager
-def fast_convolutions(device: torch.device) -> Iterator[None]:
-    """Let cuDNN try its algorithms on the shapes it meets; the caller's setting comes back afterwards.
+def repeatable_convolutions(*, always: bool = False) -> Iterator[None]:
+    """While open, cuDNN sums in the same order each time, so that a seed gives the same result on such a machine.
 
-    Where the caller asks it for the same sums each time (`torch.backends.cudnn.deterministic`), it must not try: which
-    one is fastest differs from run to run.
-    """
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = before or (device.type == "cuda" and not torch.backends.cudnn.deterministic)
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
-@contextmanager
-def repeatable_convolutions() -> Iterator[None]:
-    """While open, cuDNN sums in the same order each time, so that a seed gives the same weights on such a machine.
-
-    On an H200 that costs about a hundredth of an epoch (results/repeatable.json).
+    Not where the caller lets it try its algorithms (`torch.backends.cudnn.benchmark`), since which one is fastest
+    differs from run to run, unless it is to be so `always`. On an H200 it costs a hundredth of an epoch of training,
+    and nothing of an extraction (results/repeatable.json). The caller's settings come back afterwards.
     """
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic
-    cudnn.benchmark, cudnn.deterministic = False, True
+    if always or not cudnn.benchmark:
+        cudnn.benchmark, cudnn.deterministic = False, True
     try:
         yield
     finally:

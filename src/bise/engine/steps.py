@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,8 +12,7 @@ import torch
 from torch import Tensor
 
 from bise.engine.inputs import Inputs, in_batches
-from bise.engine.precision import fast_convolutions
-from bise.engine.together import recording
+from bise.engine.precision import repeatable_convolutions
 from bise.errors import BadInput, BiseWarning, NonFinite
 
 Update = Callable[[Any, Tensor], Tensor]
@@ -20,6 +20,8 @@ Update = Callable[[Any, Tensor], Tensor]
 After = Callable[[list[Tensor], int], None]
 """(figures of the steps so far, how many steps are left): told after each step that runs by itself."""
 WARM_UP = 3
+RECORDING = threading.Lock()
+"""Held while a graph is recorded: no other thread's steps may ask for the GPU's memory then."""
 
 
 @contextmanager
@@ -93,7 +95,7 @@ class Steps:
         `done` are the figures of its first steps, where those were taken before a stop. `after` is told of each
         step, unless steps are recorded: then the host doesn't wait for them.
         """
-        with within_memory(self.batch_size):
+        with within_memory(self.batch_size), repeatable_convolutions():
             return self._run(order, augment, done, after)
 
     def _run(
@@ -151,7 +153,7 @@ class Steps:
             self.draws[: len(rows)].copy_(draws.view(len(rows), self.batch_size, -1))
         for length in set(lengths) - self.graphs.keys():
             self.position.fill_(lengths.index(length))  # warm up on a batch that has this length
-            with recording:
+            with RECORDING:
                 self._record(length, draws is not None)
         self.position.zero_()
         for length in lengths:
@@ -175,7 +177,7 @@ class Steps:
         random = torch.cuda.get_rng_state(device)
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream), fast_convolutions(device):
+        with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 figures = self.update(*self._batch(length, augmented))
         if self.figures is None:
@@ -185,7 +187,7 @@ class Steps:
         self._restore(kept)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"), fast_convolutions(device):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 figures = self.update(*self._batch(length, augmented))
                 self.figures.index_copy_(0, self.position, figures.unsqueeze(0))
                 self.position.add_(1)

@@ -94,7 +94,7 @@ class Worker:
         if job.kind != "count" and job.recipe in ON_REQUEST and not self._has_data(job):
             return Outcome(key=task.key, lacking=self.lacking[job.recipe])
         begun = time.monotonic()
-        with repeatable_convolutions():  # the weights aren't kept in the repository, their hash is
+        with repeatable_convolutions(always=True):  # the weights aren't kept in the repository, their hash is
             found = self.runner(job)
         if self.place.processes > 1 and job.kind != "count":  # others were at work beside it
             found = found | {"seconds": None}
