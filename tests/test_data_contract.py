@@ -41,6 +41,24 @@ def test_labels_are_read_in_one_counted_pass():
     assert cells.b.tolist() == [[0], [1], [1], [0]]
 
 
+def test_a_class_of_ones_own_may_keep_labels_in_another_order():
+    class Split(Triples):
+        def __init__(self, y, b, index):
+            super().__init__(y, b)
+            self.y, self.b, self.index = torch.tensor(y), torch.tensor(b), index
+
+        def __len__(self):
+            return len(self.index)
+
+        def __getitem__(self, i):
+            return super().__getitem__(self.index[i])
+
+    for index in ([3, 0, 2, 1], [2, 1]):
+        cells = labels(Split([0, 0, 1, 1], [0, 1, 1, 0], index))
+        assert cells.y.tolist() == [[0, 0, 1, 1][i] for i in index]
+        assert cells.b.flatten().tolist() == [[0, 1, 1, 0][i] for i in index]
+
+
 def test_labels_that_are_read_in_pieces_are_the_same(monkeypatch):
     y, b = [0, 1, 1, 0, 1], [(0, 2), (1, 0), (0, 1), (1, 1), (0, 0)]
     whole = labels(Triples(y, b))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -133,18 +134,40 @@ def _onnx(path: Path, program: ExportedProgram, names: tuple[str, ...]) -> Calla
     except ModuleNotFoundError as error:
         raise BadInput(f"{error.name} is not installed; install the extra: pip install 'bise[onnx]'") from error
     with _quiet_onnx(), quiet_export():
-        made = torch.onnx.export(
-            program, dynamo=True, verbose=False, input_names=list(names), output_names=["logits"], external_data=False
-        )
+        try:
+            made = torch.onnx.export(
+                program,
+                dynamo=True,
+                verbose=False,
+                input_names=list(names),
+                output_names=["logits"],
+                external_data=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise BadInput(f"the network can't be written as ONNX ({_innermost(error)}); write a .pt2") from error
         assert made is not None
         made.save(str(path), external_data=False)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own kinds, which it doesn't make public
+        raise BadInput(
+            f"onnxruntime can't run the network ({_innermost(error)}); if its weights are neither float32 nor float16,"
+            " turn it to float32 first, or write a .pt2"
+        ) from error
 
     def run(*inputs: Tensor) -> Tensor:
         feed = {slot.name: t.cpu().numpy() for slot, t in zip(session.get_inputs(), inputs, strict=True)}
         return torch.from_numpy(session.run(None, feed)[0])
 
     return run
+
+
+def _innermost(error: BaseException) -> str:
+    """The first line of what began it, with operations by their names and without where the file lay."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    first = re.sub(r"<OpOverload\(op='([^']*)'[^>]*>", r"\1", str(error).partition("\n")[0])
+    return re.sub(r"Load model from \S+ failed:\s*", "", first.rpartition("] : ")[2]).removesuffix(".")
 
 
 @contextmanager

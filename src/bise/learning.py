@@ -23,7 +23,7 @@ from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.errors import BadInput
 from bise.gates import Subnetwork
-from bise.models.outputs import call, class_logits
+from bise.models.outputs import call, class_logits, wavers
 from bise.objective import cross_entropies, information, information_gradient, joint_table, weighted_mean
 from bise.refinement import Refinement
 from bise.resuming import resume, save
@@ -129,6 +129,8 @@ class Learner:
             )
         z = seen.z
         assert z is not None
+        if wavering := wavers(self.sub, self.inputs.example()):
+            self.notes.append(wavering)
         judged = self.validation is not None
         self.targets = chosen_targets(c, self.sub, self.inputs, self.cells, self.strata, self.precision, val=judged)
         self.priors = margins(self.cells, self.targets["margin"], seen.logits.shape[1], self.device)

@@ -143,7 +143,7 @@ def labels(
     need_bias: bool = True,
     progress: Progress | None = None,
 ) -> Cells:
-    """The cells of `dataset`: from its `y` and `b` where it has them, else by one counted pass over it."""
+    """The cells of `dataset`: those that a `Labelled` one knows, else by one counted pass over it."""
     if isinstance(dataset, Cells):
         return dataset
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
@@ -152,9 +152,9 @@ def labels(
         )
     if len(dataset) == 0:
         raise BadInput("the data set is empty; it needs at least two classes with samples")
-    y, b = getattr(dataset, "y", None), getattr(dataset, "b", None)
-    if y is None or (b is None and not isinstance(dataset, Labelled)):
-        y, b = _read_labels(dataset, progress)
+    # other data sets may use the names y, b and classes for something else
+    own = dataset if isinstance(dataset, Labelled) else None
+    y, b = (own.y, own.b) if own is not None else _read_labels(dataset, progress)
     if b is None:
         if need_bias:
             raise BadInput(
@@ -162,11 +162,9 @@ def labels(
                 " bise.data.Labelled(dataset, y=…, b=…), or let bise.pseudo_bias make them"
             )
         b = torch.zeros(len(dataset), 1, dtype=torch.long)
-    # other data sets may use these names for something else
-    own = dataset if isinstance(dataset, Labelled) else None
     return Cells.of(
-        label_tensor(y, "y"),
-        label_tensor(b, "b"),
+        y,
+        b,
         classes=own.classes if own is not None else None,
         bias_classes=own.bias_classes if own is not None else None,
         aligned=aligned if aligned is not None or own is None else own.aligned,

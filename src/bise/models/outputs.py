@@ -35,6 +35,33 @@ def logits_tensor(output: Any) -> Tensor:
     )
 
 
+def plain_output(output: Any) -> Any:
+    """The tensors that a model returns, in dicts and tuples; what else it returns, a decoder's cache, is left out."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping):
+        return {key: plain_output(value) for key, value in output.items() if _holds_tensors(value)}
+    if isinstance(output, (tuple, list)):
+        return tuple(plain_output(value) for value in output if _holds_tensors(value))
+    return logits_tensor(output)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return next(tensors_in(value), None) is not None
+
+
+def wavers(model: nn.Module, x: Any) -> str | None:
+    """A sentence where a model in eval mode gives other outputs each time, by more than rounding."""
+    with torch.no_grad():
+        first, second = (next(tensors_in(plain_output(call(model, x)))).double() for _ in range(2))
+    if not (first - second).abs().max() > 0.01 * first.abs().max():
+        return None
+    return (
+        "the model gives other outputs each time that it runs on the same samples, though in eval mode; dropout or"
+        " noise in its forward has to ask self.training"
+    )
+
+
 def class_logits(output: Any) -> Tensor:
     """Logits [N, C] of whatever a model returns; a single logit s becomes (0, s), whose softmax is its sigmoid."""
     logits = logits_tensor(output)

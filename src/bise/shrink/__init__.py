@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 
 from bise.errors import BadInput
 from bise.measure.size import parameters
-from bise.models.outputs import call, device_of, tensors_in, to_device
+from bise.models.outputs import device_of, tensors_in, to_device, wavers
 from bise.shrink.analysis import Analysis, Barrier
 from bise.shrink.capture import Captured, capture
 from bise.shrink.channel_rules import FULL_WIDTH
@@ -72,8 +72,7 @@ def shrink(
     sub.place(example)
     masked = copy.deepcopy(sub).eval()
     try:
-        with torch.no_grad():
-            call(masked, example)
+        wavering = wavers(masked, example)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch.export would say less clearly why
@@ -81,6 +80,8 @@ def shrink(
         raise BadInput(
             f"{type(sub.network).__name__} can't run on the example ({what}); check its shape and type"
         ) from error
+    if wavering:
+        raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
     captured = capture(sub, example)
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
     small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]

@@ -10,15 +10,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx.experimental.symbolic_shapes import is_concrete_int
+from torch.utils._pytree import tree_unflatten
 
 from bise.errors import BadInput
+from bise.models.outputs import plain_output
 
 if TYPE_CHECKING:
     from bise.gates import Subnetwork
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _ATTENTION = re.compile("attention|attn|transformer", re.IGNORECASE)
+_PADS_BY_SIZE = re.compile(r"Same$")
+"""timm's convolutions and pools that pad by the picture's size, as TensorFlow does: free, it is a formula in each
+layer of that of the one before, and export would take minutes."""
 _GATE_MASK = re.compile(r"sub\.gates\.(\d+)\.mask")
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "_assert_async")
 _VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
@@ -50,6 +55,8 @@ class Captured:
     """Whether height and width are free in the graph."""
     dynamic_length: bool = False
     """Whether the length of token sequences is."""
+    outputs: Any = 0
+    """What the model returns, dicts and tuples of tensors, each as its place among the outputs of the graph."""
 
 
 def capture(sub: Subnetwork, example: Any) -> Captured:
@@ -78,19 +85,21 @@ class _Positional(nn.Module):
         self.keys = keys
 
     def forward(self, *inputs: Any) -> Any:
-        return self.sub(*inputs) if self.keys is None else self.sub(**dict(zip(self.keys, inputs, strict=True)))
+        if self.keys is None:
+            return plain_output(self.sub(*inputs))
+        return plain_output(self.sub(**dict(zip(self.keys, inputs, strict=True))))
 
 
 def _exported(sub: Subnetwork, example: Any, free_size: bool = True) -> ExportedProgram:
     keys = tuple(example) if isinstance(example, Mapping) else None
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
-    sizes = free_size and not any(_ATTENTION.search(type(module).__name__) for module in sub.modules())
+    kinds = [type(module).__name__ for module in sub.modules()]
+    sizes = free_size and not any(_ATTENTION.search(kind) or _PADS_BY_SIZE.search(kind) for kind in kinds)
     shapes = {"inputs": tuple(_free(value, sizes) for value in inputs)}
     try:
         with quiet_export():
             # an empty table decomposes nothing, but turns in-place operations into functional ones
-            program = torch.export.export(_Positional(sub, keys), inputs, dynamic_shapes=shapes)
-            program = cast(ExportedProgram, program.run_decompositions({}))
+            program = _program(_Positional(sub, keys), inputs, shapes).run_decompositions({})
     except Exception as error:
         raise BadInput(
             f"{type(sub.network).__name__} can't be captured by torch.export ({type(error).__name__}: "
@@ -102,6 +111,18 @@ def _exported(sub: Subnetwork, example: Any, free_size: bool = True) -> Exported
         raise BadInput(f"{name}: the forward pass updates this buffer, which a shrunk network can't; take that out")
     # a flattened picture has as many features as its size says: then the size is not free after all
     return _exported(sub, example, free_size=False) if sizes and _size_in_features(program.graph) else program
+
+
+def _program(module: nn.Module, inputs: tuple[Any, ...], shapes: dict[str, Any]) -> ExportedProgram:
+    """As it runs; or where len(x) or the like made a number of the batch size, as its source reads."""
+    try:
+        return torch.export.export(module, inputs, dynamic_shapes=shapes)
+    except Exception:
+        try:
+            return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
+        except Exception:  # the first one says more of what is wrong
+            pass
+        raise
 
 
 def _size_in_features(graph: fx.Graph) -> bool:
@@ -169,13 +190,15 @@ def _lifted(program: ExportedProgram, example: Any) -> Captured:
             captured.gates[int(gate[1])] = place
     captured.trainable = frozenset(parameters)
     captured.keys = tuple(example) if isinstance(example, Mapping) else None
+    leaves: Any = next(node for node in captured.graph.nodes if node.op == "output").args[0]
+    captured.outputs = tree_unflatten(range(len(leaves)), program.call_spec.out_spec)
     return captured
 
 
 def _free_size(graph: fx.Graph) -> bool:
     shapes = [node.meta["val"].shape for node in graph.nodes if node.op == "placeholder" and node.users]
     last: Any = shapes[-1] if shapes else ()
-    return len(last) == 4 and not isinstance(last[2], int) and not isinstance(last[3], int)
+    return len(last) == 4 and not is_concrete_int(last[2]) and not is_concrete_int(last[3])
 
 
 # normal forms

@@ -37,14 +37,21 @@ class Rewrite:
             if node in self.net.rule_of and node in self.net.must:
                 self.packed[node] = self.net.rule_of[node].emit(self, node, self.net.must[node])
             elif node.op == "output":
-                leaves: list[fx.Node] = []
-                fx.map_arg(node.args, leaves.append)
-                outputs = tuple(self.full(leaf) for leaf in leaves)
-                self.graph.output(outputs[0] if len(outputs) == 1 else outputs)
+                leaves: Any = node.args[0]
+                outputs = self.full(leaves[0]) if len(leaves) == 1 else self._outputs(captured.outputs, leaves)
+                self.graph.output(outputs)
         self.graph.eliminate_dead_code()
         _in_place(self.graph)
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name="Shrunk")  # takes only what the graph reads
+
+    def _outputs(self, structure: Any, leaves: Any) -> Any:
+        """What the model returned, under its names and in its order: logits need not come first."""
+        if isinstance(structure, dict):
+            return {key: self._outputs(value, leaves) for key, value in structure.items()}
+        if isinstance(structure, tuple):
+            return tuple(self._outputs(value, leaves) for value in structure)
+        return self.full(leaves[structure])
 
     # operations
 

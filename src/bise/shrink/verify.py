@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from bise.models.outputs import call, tensors_in
+from bise.models.outputs import call, plain_output, tensors_in
 
 TOLERANCE = 1e-10
 """The largest relative difference in float64 that passes as rounding."""
@@ -43,7 +43,7 @@ def _double(value: Any) -> Any:
 def difference(a: nn.Module, b: nn.Module, x: Any) -> float:
     """The largest difference between two networks' outputs on one batch, relative to the largest output."""
     with torch.no_grad():
-        outputs = [list(tensors_in(call(module, x))) for module in (a, b)]
+        outputs = [list(tensors_in(plain_output(call(module, x)))) for module in (a, b)]
     worst = 0.0
     for left, right in zip(*outputs, strict=True):
         if left.shape != right.shape:
