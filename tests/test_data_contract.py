@@ -59,6 +59,14 @@ def test_a_class_of_ones_own_may_keep_labels_in_another_order():
         assert cells.b.flatten().tolist() == [[0, 1, 1, 0][i] for i in index]
 
 
+def test_a_class_without_a_conflicting_sample_is_told_of():
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    some = Cells.of(y, torch.tensor([0, 0, 0, 1, 1, 0, 2, 2, 0]))
+    (sentence,) = some.unopposed()
+    assert sentence.startswith("no training sample of y = 0 conflicts with b, so nothing tells the two apart there")
+    assert not Cells.of(y, torch.tensor([0, 0, 1, 1, 1, 0, 2, 2, 0])).unopposed()
+
+
 def test_labels_that_are_read_in_pieces_are_the_same(monkeypatch):
     y, b = [0, 1, 1, 0, 1], [(0, 2), (1, 0), (0, 1), (1, 1), (0, 0)]
     whole = labels(Triples(y, b))

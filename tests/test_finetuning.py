@@ -45,6 +45,31 @@ def test_the_same_call_without_a_mask_is_the_dense_control(parts):
     assert torch.equal(dense.network[0].weight, opened.network[0].weight)
 
 
+@pytest.mark.parametrize("through", ["model", "subnetwork", "file"])
+def test_what_the_model_has_frozen_stays(parts, through, tmp_path):
+    _, sub, train, _, _ = parts
+    model = trained(toy_model(), train)
+    model[0].requires_grad_(False)
+    start = bise.subnetwork(model, sub.masks)
+    if through == "file":
+        start.place(train.tensors[0][:4])
+        start.save(tmp_path)
+        start = bise.load(tmp_path, model)
+    tuned = bise.finetune(
+        model if through == "model" else start, train, config=TrainConfig.finetuning(epochs=1, lr=0.1)
+    )
+    changed = [n for n, p in tuned.network.named_parameters() if not torch.equal(p, model.get_parameter(n))]
+    assert changed == [name for name, _ in model.named_parameters() if not name.startswith("0.")]
+
+
+def test_a_model_that_is_frozen_as_a_whole_is_finetuned(parts):
+    _, _, train, _, _ = parts
+    model = trained(toy_model(), train).requires_grad_(False)
+    tuned = bise.finetune(model, train, config=TrainConfig.finetuning(epochs=1, lr=0.1))
+    assert not any(torch.equal(p, model.get_parameter(n)) for n, p in tuned.network.named_parameters())
+    assert not any(p.requires_grad for p in model.parameters())
+
+
 def test_the_best_epoch_on_val_is_kept(parts):
     _, sub, train, val, _ = parts
     tuned = bise.finetune(sub, train, val=val, config=TrainConfig.finetuning(epochs=6, lr=0.3, seed=1))

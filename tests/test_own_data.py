@@ -107,6 +107,11 @@ def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
     with new.open("w", newline="") as file:
         csv.writer(file).writerows([head, *kept])
     found = json.loads(run("audit", "--run", out, "--data", new, *columns, "--json").stdout)
+    with new.open("w", newline="") as file:
+        csv.writer(file).writerows([row[:-1] for row in (head, *kept)])
+    unsplit = ["audit", "--run", out, "--data", new, *columns[:4]]
+    assert json.loads(run(*unsplit, "--json").stdout) == found
+    assert run(*unsplit).stdout.startswith(f"{out}, subnetwork:")
     test = table(people, target="kind", bias="colour", split_column="part", split="test")
     model = make()
     model.load_state_dict(load_file(tmp_path / "model.safetensors"))
@@ -187,6 +192,16 @@ def test_the_new_commands_have_help_with_an_example():
         assert f"Example: bise {' '.join(command)}" in run(*command, "--help").stdout.replace("\n", " ")
 
 
+def test_a_test_split_without_a_class_is_told_of(people, tmp_path):
+    rows = people.read_text().splitlines()
+    people.write_text("\n".join(row for row in rows if not (",cat," in row and row.endswith(",test"))))
+    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
+    weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
+    run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
+    notes = json.loads((tmp_path / "run/summary.json").read_text())["notes"]
+    assert "test lacks classes of train (cat), so no figure is about these; add samples of them" in notes
+
+
 def test_a_test_split_without_conflicting_rows_is_told_of(people, tmp_path):
     head, *rows = people.read_text().splitlines()
     pairs = ("ant,blue,test", "bee,green,test", "cat,red,test")
@@ -195,9 +210,11 @@ def test_a_test_split_without_conflicting_rows_is_told_of(people, tmp_path):
     own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     result = run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
-    assert "test has no conflicting sample" in result.stderr
+    assert "test has no sample that conflicts with colour" in result.stderr
     notes = json.loads((tmp_path / "run/summary.json").read_text())["notes"]
-    assert any(note.startswith("test has no conflicting sample, so no figure is about such") for note in notes)
+    assert any(
+        note.startswith("test has no sample that conflicts with colour, so no figure is about such") for note in notes
+    )
 
 
 def unnamed(split):

@@ -165,7 +165,7 @@ def test_information_over_conflicting_samples_does_not_ask_for_the_others_b(mode
 def test_extraction_says_how_many_labels_are_missing(model, data, third, preset):
     val = hidden(toy(rho=1 / 3, seed=1), third)
     config = preset(**(QUICK | {"collapse": "prevent"}))
-    with pytest.warns(BiseWarning, match=f"{int(third.sum())} of 600 training samples have no bias label"):
+    with pytest.warns(BiseWarning, match=f"{int(third.sum())} of 600 training samples lack a bias label"):
         sub = bise.extract(model, hidden(data, third), val=val, config=config)
     assert sub.units[0] < sub.units[1]
     assert bise.audit(sub, val).without_bias == int(third.sum())

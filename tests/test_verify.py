@@ -160,6 +160,13 @@ def half_a_row(run):
 
 
 SHRUNK = ("subnetwork", "shrunk")
+
+
+def control_for_finetuned(run):
+    shutil.rmtree(run / "finetuned")
+    shutil.copytree(run / "dense_finetuned", run / "finetuned")
+
+
 DAMAGE = {
     "summary missing": (lambda r: (r / "summary.json").unlink(), "files"),
     "summary cut short": (lambda r: (r / "summary.json").write_text("{"), "files"),
@@ -181,6 +188,10 @@ DAMAGE = {
     "hash after": (lambda r: edit(r / "summary.json", "weights", "after", value="0" * 64), "unchanged"),
     "finetuned weights": (lambda r: retensor(r / "finetuned", move("own.0.weight")), "weights"),
     "noted difference": (lambda r: edit(r / "summary.json", *SHRUNK, "difference_float64", value=1e-3), "shrunk"),
+    "noted dense parameters": (lambda r: edit(r / "summary.json", *SHRUNK, "parameters", "dense", value=7), "shrunk"),
+    "noted work": (lambda r: edit(r / "summary.json", *SHRUNK, "macs", "shrunk", value=7), "shrunk"),
+    "the control in the finetuned one's place": (control_for_finetuned, "units"),
+    "finetune.json missing": (lambda r: (r / "finetune.json").unlink(), "files"),
     "noted parameters": (lambda r: edit(r / "summary.json", *SHRUNK, "parameters", "shrunk", value=7), "shrunk"),
 }  # fmt: skip
 

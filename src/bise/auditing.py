@@ -110,7 +110,7 @@ class Audit:
             f"conflicting {_share(self.conflicting.accuracy, self.conflicting.interval)}  {self.conflicting.n} samples",
         ]
         if self.without_bias:
-            lines.append(f"{self.without_bias} samples have no bias label and count in accuracy alone")
+            lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
         for bias in self.biases:
             lines.append(
                 f"{bias.bias}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"

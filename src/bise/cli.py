@@ -182,7 +182,10 @@ def audit(
     weights: WeightsOption = None,
     from_run: FromOption = None,
     device: DeviceOption = "auto",
-    split: Annotated[str, typer.Option(help="Which split to audit.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Which split to audit; default test, or, with --run, all of a file without splits."),
+    ] = None,
     run: Annotated[
         Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
     ] = None,
@@ -209,7 +212,8 @@ def audit(
         if as_json:
             print(json.dumps(finite(found.as_dict()), indent=2))
         else:
-            print(found if run is None else f"{run}, {of}, on {split}:\n{found}")
+            where = f", on {split or 'test'}" if same or split else ""
+            print(found if run is None else f"{run}, {of}{where}:\n{found}")
 
 
 @app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")

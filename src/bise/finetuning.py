@@ -20,7 +20,7 @@ from bise.engine.validation import Validation, identity
 from bise.extraction import check_kinds, check_outputs
 from bise.gates import Subnetwork
 from bise.models.outputs import device_of
-from bise.twin import fingerprint, named_tensors
+from bise.twin import fingerprint, held, named_tensors
 
 
 def finetune(
@@ -38,7 +38,8 @@ def finetune(
     """Finetune a subnetwork with its mask and so its size fixed, or a dense model by the same call, as the control.
 
     Returns a subnetwork that owns its weights; what was handed in is not changed. The default draws the cells
-    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. `workers` and `checkpoint` are as for
+    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. Parameters that the model has frozen
+    (`requires_grad` is False) stay as they are, unless all of them are. `workers` and `checkpoint` are as for
     `extract`.
     """
     config = TrainConfig.finetuning() if config is None else config
@@ -59,6 +60,7 @@ def finetune(
         whose = [
             fingerprint(tuned.bare()),
             {name: mask.tolist() for name, mask in tuned.masks.items()},
+            [name for name, parameter in tuned.network.named_parameters() if held(parameter)],
         ]
         key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
         kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)

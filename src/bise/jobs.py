@@ -108,7 +108,7 @@ def extract_job(
             summary["subnetwork"] = run.once("subnetwork", partial(audited, sub))
         counted = run.once("sizes", partial(sizes, sub, train, progress))
         summary["subnetwork"] = summary.get("subnetwork", {}) | counted
-        untested = _untested(summary)
+        untested = [] if test is None else cells.unjudged(labels(test, progress=progress), "test")
         for note in untested:
             warnings.warn(note, BiseWarning, stacklevel=2)
         summary |= {
@@ -150,13 +150,6 @@ def _warn_of_no_weights(
             BiseWarning,
             stacklevel=3,
         )
-
-
-def _untested(summary: dict[str, Any]) -> list[str]:
-    """A sentence where the test split can't show a bias."""
-    if "vanilla" not in summary or summary["vanilla"]["conflicting"]["n"]:
-        return []
-    return ["test has no conflicting sample, so no figure is about such, and the shortcut looks right there; add some"]
 
 
 def _data_sha256(train: Any, val: Any, test: Any) -> dict[str, str | None]:
@@ -241,13 +234,14 @@ def audit_job(
     folder: Path | None,
     *,
     of: str,
-    split: str,
+    split: str | None,
     same: bool,
     workers: int | None = None,
     progress: Progress,
 ) -> Audit:
     """Audit the model, or a network `of` the run in `folder`; where data should be the `same`, it says if they aren't.
 
+    Without a `split` it is test, or all of other data that aren't split.
     What is aligned is the training set's to say: the run's, or else that of the data.
     """
     network: nn.Module = model
@@ -257,7 +251,10 @@ def audit_job(
         network = saved(folder, of, model)
     elif of != NETWORKS[0]:
         raise BadInput(f"--of {of} is about a network of a run; name that with --run")
-    data = split_of(splits, split)
+    data = split_of(splits, split or "test")
+    if data is None and split is None and folder is not None and not same and split_of(splits, "val") is None:
+        data = split_of(splits, "train")  # a file of other samples that isn't split at all
+    split = split or "test"
     if data is None:
         raise BadInput(f"--data has no split {split!r}; choose another with --split")
     aligned: Cells | None

@@ -95,9 +95,10 @@ class Learner:
         self.notes: list[str] = []
         if cells.unknown:
             self.notes.append(
-                f"{cells.unknown} of {len(cells)} training samples have no bias label; they count for the"
-                " cross-entropy, and not for the bias head or the mutual information"
+                f"{cells.unknown} of {len(cells)} training samples lack a bias label; they count for"
+                " the cross-entropy, and not for the bias head or the mutual information"
             )
+        self.notes += cells.unopposed()
         if self.over == "conflicting":
             self.notes += cells.one_sided()
         if validation is not None:

@@ -70,8 +70,10 @@ def read_run(folder: Path) -> RunFiles:
     run.config = _json(run, "config.json")
     run.summary = _json(run, "summary.json")
     run.rows = list(_rows(run))
-    others = ("finetune.json", "thresholds.json", "samples.json")
-    found = {name: _json(run, name) for name in others if (folder / name).exists()}
+    # a finetuning has a file of its own, unless the run began with it
+    due = "finetune" in run.summary and "finetune" not in run.config
+    others = {"finetune.json": due, "thresholds.json": False, "samples.json": False}
+    found = {name: _json(run, name) for name, needed in others.items() if needed or (folder / name).exists()}
     run.finetune = found.get("finetune.json", {})
     for name in _expected(run):
         content = _json(run, f"{name}/subnetwork.json")

@@ -31,7 +31,7 @@ def twin(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
-            memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+            memo[id(parameter)] = _frozen(parameter, parameter.detach())
         for value in (*module.buffers(recurse=False), *vars(module).values()):
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach()
@@ -59,11 +59,21 @@ def own(module: nn.Module, names: Iterable[str]) -> None:
                 continue
             if id(value) not in clones:
                 clone = value.detach().clone()
-                clones[id(value)] = (
-                    nn.Parameter(clone, requires_grad=False) if isinstance(value, nn.Parameter) else clone
-                )
+                clones[id(value)] = _frozen(value, clone) if isinstance(value, nn.Parameter) else clone
             store: dict[str, Any] = child._parameters if key in child._parameters else child._buffers
             store[key] = clones[id(value)]
+
+
+def _frozen(parameter: nn.Parameter, value: Tensor) -> nn.Parameter:
+    """`value` in the place of `parameter`, without a gradient; whether the caller had it so is not forgotten."""
+    new = nn.Parameter(value, requires_grad=False)
+    new.held = held(parameter)  # type: ignore[attr-defined]
+    return new
+
+
+def held(parameter: nn.Parameter) -> bool:
+    """Whether the caller had frozen a parameter of the model, or the one that it stands for in a twin."""
+    return getattr(parameter, "held", not parameter.requires_grad)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

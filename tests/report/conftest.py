@@ -188,6 +188,6 @@ def table_run(tmp_path_factory):
     table = read_table(base / "rows.csv", target="hired", bias="sex", split_column="fold")
     width = len(table.split("train").feature_names)
     model = nn.Sequential(nn.Linear(width, 10), nn.ReLU(), nn.Linear(10, 2)).eval()
-    with pytest.warns(UserWarning, match="no bias label"):
+    with pytest.warns(UserWarning, match="lack a bias label"):
         quick(model, lambda split: table.split(split), base / "run")
     return base / "run"

@@ -9,6 +9,7 @@ from dataclasses import fields
 from html.parser import HTMLParser
 from inspect import signature
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -172,8 +173,17 @@ def test_the_reproducing_command_is_one_that_exists(picture_run):
     command = next(text for text in code if text.startswith("bise extract"))
     assert "--model mine:net" in command
     assert "--gamma 0.3" in command
-    assert any("bise finetune runs/pictures --epochs 2" in text for text in code)
-    assert any(text.endswith("\nbise shrink runs/pictures") for text in code)
+    assert any(f"bise finetune {picture_run} --epochs 2" in text for text in code)
+    assert any(text.endswith(f"\nbise shrink {picture_run}") for text in code)
+
+
+def test_commands_name_the_folder_as_seen_from_here(picture_run, tmp_path, monkeypatch):
+    shutil.copytree(picture_run, tmp_path / "my runs/pictures")
+    monkeypatch.chdir(tmp_path)
+    write_report(tmp_path / "my runs/pictures")
+    assert any(
+        text.endswith("\nbise shrink 'my runs/pictures'") for text in parsed(Path("my runs/pictures")).text["code"]
+    )
 
 
 def test_the_reproducing_commands_name_the_device_and_whole_numbers(picture_run, tmp_path):
@@ -202,7 +212,7 @@ def test_the_reproducing_commands_name_every_setting_that_has_an_option():
     found = {name: "text" if name in ("mi", "bn", "sampler") else 3 for name in settable(cli.extract, ExtractConfig)}
     config = {"preset": "balanced", "extract": found | {"baseline": False, "augment": True}}
     tuned = dict.fromkeys(settable(cli.finetune, TrainConfig), 2)
-    facts = SimpleNamespace(config=config, summary={"finetune": tuned}, finetune={}, folder="x")
+    facts = SimpleNamespace(config=config, summary={"finetune": tuned}, finetune={}, place="x")
     extract, finetune = commands(facts)
     for line, names in ((extract, found), (finetune, tuned)):
         options = {word.removeprefix("--no-").removeprefix("--").replace("-", "_") for word in line.split()}

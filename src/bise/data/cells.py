@@ -224,6 +224,21 @@ class Cells:
                 )
         return found
 
+    def unopposed(self) -> list[str]:
+        """A sentence for each bias that some class has no conflicting sample of."""
+        found = []
+        seen = torch.bincount(self.y, minlength=self.classes) > 0
+        for k, which in enumerate(self.columns[1:]):
+            opposed = torch.bincount(self.y[self.conflicting[:, k]], minlength=self.classes) > 0
+            lacking = (seen & ~opposed).nonzero().flatten().tolist()
+            if lacking and opposed.any():  # with none at all it is refused
+                shown = ", ".join(self.label(0, y) for y in lacking[:3]) + (" …" if len(lacking) > 3 else "")
+                found.append(
+                    f"no training sample of {self.columns[0]} = {shown} conflicts with {which}, so nothing tells the"
+                    " two apart there; add some"
+                )
+        return found
+
     def check_covers(self, other: Cells, what: str = "val") -> None:
         """Refuse another data set with classes that this one has never seen, or with more or fewer biases."""
         if other.biases != self.biases:

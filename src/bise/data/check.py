@@ -129,6 +129,7 @@ def _trainable(cells: Cells, obstacles: list[str], notes: list[str]) -> None:
     if len(torch.unique(cells.y)) < 2:
         obstacles.append(f"train holds one class only ({cells.label(0, int(cells.y[0]))})")
         return
+    notes += cells.unopposed()
     if cells.biases > 1:  # with one, the default measures over the whole batch
         notes += cells.one_sided()
     for k, column in enumerate(cells.columns[1:]):

@@ -36,7 +36,7 @@ from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
 from bise.objective import cross_entropies, weighted_mean
 from bise.targets import margins
-from bise.twin import named_tensors
+from bise.twin import held, named_tensors
 
 
 def fit(
@@ -96,9 +96,12 @@ class _Training:
             validation,
             checkpoint,
         )
-        self.parameters = [p.requires_grad_() for name, p in sub.network.named_parameters() if name in sub.owned]
-        if not self.parameters:
+        owned = [p for name, p in sub.network.named_parameters() if name in sub.owned]
+        if not owned:
             raise BadInput("there is nothing to train: the network owns no parameter")
+        free = [p for p in owned if not held(p)]
+        # a model that is frozen as a whole was made ready for use, not for training parts of it
+        self.parameters = [p.requires_grad_() for p in free or owned]
         inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
         inputs.jitter_by(config.jitter)
         rate = torch.tensor(config.lr, device=inputs.device) if inputs.device.type == "cuda" else None

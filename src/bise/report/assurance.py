@@ -66,7 +66,7 @@ def _exactness(facts: Facts) -> tuple[str, str, Any]:
         return (
             "open",
             title,
-            ["Not shrunk; ", tag("code", f"bise shrink runs/{facts.folder}"), " does and checks it, or says why not."],
+            ["Not shrunk; ", tag("code", f"bise shrink {facts.place}"), " does and checks it, or says why not."],
         )
     state = "done" if difference <= 1e-10 else "failed"
     return state, title, f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: 1e-10)."

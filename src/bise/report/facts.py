@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class Facts:
     """A run as the page sees it; what a job didn't make is empty."""
 
     folder: str
+    place: str
+    """Where it lies, as a command line names it: below the working folder, or from the root."""
     summary: dict[str, Any]
     config: dict[str, Any]
     metrics: list[dict[str, Any]]
@@ -106,6 +109,11 @@ class Facts:
         return frozen and "before" in weights and weights.get("before") == weights.get("after")
 
 
+def _place(folder: Path) -> str:
+    whole, here = folder.resolve(), Path.cwd().resolve()
+    return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
+
+
 def read_facts(folder: Path) -> Facts:
     """Everything that the page shows; only config and summary have to be there."""
     if not (folder / "config.json").is_file():
@@ -123,6 +131,7 @@ def read_facts(folder: Path) -> Facts:
         sites = [site["name"] for site in listed if f"masks.{site['name']}" in tensors]  # in the network's order
     return Facts(
         folder=folder.name or str(folder),
+        place=_place(folder),
         summary=read_json(folder / "summary.json"),
         config=config,
         finetune=_optional(folder / "finetune.json"),

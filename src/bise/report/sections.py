@@ -195,7 +195,7 @@ def _sizes(facts: Facts) -> Html:
         return join(
             tag("h3", "Size and speed"),
             tag(
-                "p", "Not measured. ", tag("code", f"bise shrink runs/{facts.folder}"),
+                "p", "Not measured. ", tag("code", f"bise shrink {facts.place}"),
                 " removes the closed units physically, checks that nothing else changes, and measures parameters,"
                 " arithmetic and time; this page then shows them.",
             ),
@@ -215,7 +215,7 @@ def _sizes(facts: Facts) -> Html:
         f" so that whatever else the machine did hits both.{note}"
     )
     if not latency:
-        about = ["Time isn’t measured yet: ", tag("code", f"bise shrink runs/{facts.folder}"), " does."]
+        about = ["Time isn’t measured yet: ", tag("code", f"bise shrink {facts.place}"), " does."]
     return join(
         table("Size and speed, closed units removed", ["", "whole model", "shrunk", "of it"], rows),
         tag("p", about, cls="note"),

@@ -87,14 +87,16 @@ def warnings(facts: Facts) -> list[str]:
         )
     if data.get("without_bias"):
         out.append(
-            f"{data['without_bias']:,} of {data['train']:,} training samples have no label for {facts.bias}; they"
-            f" count for the {facts.target} only."
+            f"{data['without_bias']:,} of {data['train']:,} training samples have no label for"
+            f" {' or '.join(facts.biases)};"
+            f" they count for the {facts.target} only."
         )
     if "pseudo" in data:
         out.append(_pseudo(data["pseudo"], facts.bias))
     audited = facts.models.get("vanilla", {})
     if audited.get("without_bias"):
-        out.append(f"{audited['without_bias']:,} test samples have no label for {facts.bias} and are in no group.")
+        which = " or ".join(facts.biases)
+        out.append(f"{audited['without_bias']:,} test samples have no label for {which} and are in no group.")
     if audited.get("alignment") == "measured":
         out.append(f"Which {facts.bias} helps was measured on the test samples themselves, not on the training data.")
     few = [n for n in (audited.get("n_by_group") or {}).values() if n < 20]
@@ -165,9 +167,9 @@ def commands(facts: Facts) -> list[str]:
     """The commands that make this run again, by its configuration."""
     config = facts.config
     if "command" in config:
-        return [f"{config['command']} --out {shlex.quote('runs/' + facts.folder)}"]
+        return [f"{config['command']} --out {facts.place}"]
     source = config.get("source") or {}
-    out = shlex.quote("runs/" + facts.folder)
+    out = facts.place
     lines = []
     if config.get("job") == "train":
         lines.append(_train_command(config, source, out))
