@@ -11,7 +11,15 @@ from bise.report.words import cell_of, group_text, headline, warnings
 
 def facts(**data) -> Facts:
     return Facts(
-        folder="run", summary={"data": data}, config={}, metrics=[], thresholds={}, samples={}, scores={}, masks={}
+        folder="run",
+        place="run",
+        summary={"data": data},
+        config={},
+        metrics=[],
+        thresholds={},
+        samples={},
+        scores={},
+        masks={},
     )
 
 
@@ -75,7 +83,17 @@ def test_the_headline_is_no_stronger_than_the_figures():
         if after is not None:
             summary["subnetwork"] = after | {"units": {"open": 3, "all": 4}}
         return headline(
-            Facts(folder="r", summary=summary, config={}, metrics=[], thresholds={}, samples={}, scores={}, masks={})
+            Facts(
+                folder="r",
+                place="r",
+                summary=summary,
+                config={},
+                metrics=[],
+                thresholds={},
+                samples={},
+                scores={},
+                masks={},
+            )
         )
 
     assert "leans on bias" in words(audit(0.9, 0.3))
@@ -94,6 +112,7 @@ def test_what_to_mind():
     pseudo = {"conflicting_share": 0.1, "information": 0.5, "recall": 0.8, "precision": 0.25}
     found = Facts(
         folder="r",
+        place="r",
         summary={
             "data": {"small_cells": small, "without_bias": 5, "train": 50, "pseudo": pseudo},
             "selection": {"kind": "last"},
