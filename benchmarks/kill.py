@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 import torch._dynamo  # what optimizers bring in when they first step
+import torch.export._trace  # and what shrinking brings in
 from safetensors import safe_open
 
 import bise.jobs
@@ -51,7 +52,7 @@ def make():
 """
 
 
-def prepare(folder: Path) -> dict[str, list[str]]:
+def prepare(folder: Path, epochs: int) -> dict[str, list[str]]:
     """Data, a model and the three commands, without the run folder that ends each of them."""
     generator = torch.Generator().manual_seed(0)
     (folder / "mnist").mkdir()
@@ -88,7 +89,7 @@ def prepare(folder: Path) -> dict[str, list[str]]:
         "--model",
         "kill_net:make",
     ]
-    recipe = ["multi-color-mnist", "--rho", "0.8", "--data-root", ".", "--epochs", "30", "--device", "cpu"]
+    recipe = ["multi-color-mnist", "--rho", "0.8", "--data-root", ".", "--epochs", str(epochs), "--device", "cpu"]
     return {
         "train": ["train", *recipe, *often, "--out"],
         "extract": ["extract", "--model", "kill_net:make", *own, "--upsilon", "4", "--steps", "8", *often, "--out"],
@@ -259,12 +260,12 @@ class Trials:
         }
 
 
-def kill(kills: int, seed: int) -> dict[str, Any]:
+def kill(kills: int, seed: int, epochs: int) -> dict[str, Any]:
     """At least `kills` kills in all, as many of each job."""
     moments = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix="bise-kill-"))
     try:
-        commands = prepare(folder)
+        commands = prepare(folder, epochs)
         done: dict[str, Trials] = {}
         for job in ("train", "extract", "finetune"):
             done[job] = Trials(job, commands[job], folder, done["extract"].whole if job == "finetune" else None)
@@ -291,9 +292,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=30, help="of the vanilla model")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    result = kill(given.kills, given.seed)
+    result = kill(given.kills, given.seed, given.epochs)
     write_json(given.out, result)
     print(json.dumps({job: found["troubles"][:5] for job, found in result["jobs"].items()}, indent=2))
     sys.exit(1 if result["troubles"] else 0)

@@ -470,9 +470,9 @@ def test_a_step_without_room_names_batch_size():
 # kills
 
 
-def kill(count, out):
+def kill(count, out, *options):
     """benchmarks/kill.py in a process of its own, from which it forks the ones that are killed."""
-    command = [sys.executable, ROOT / "benchmarks/kill.py", "--kills", str(count), "--out", out]
+    command = [sys.executable, ROOT / "benchmarks/kill.py", "--kills", str(count), "--out", out, *options]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     found = read_json(out)
@@ -482,7 +482,7 @@ def kill(count, out):
 
 
 def test_three_kills(tmp_path):
-    kill(3, tmp_path / "kill.json")
+    kill(3, tmp_path / "kill.json", "--epochs", "8")
 
 
 @pytest.mark.long

@@ -48,10 +48,9 @@ class Stream(torch.utils.data.Dataset):
 @linux
 def test_peak_memory_on_streamed_data_stays_within_the_budget():
     apart, memory = benchmark().apart, 6_000_000
-    small, middle, large = (apart(n, 512, memory, "paper") for n in (1000, 4000, 16000))
+    small, large = (apart(n, 512, memory, "paper") for n in (1000, 16000))
     assert large["features"] > 5 * memory
-    for row in (middle, large):
-        assert row["peak"] - small["peak"] < memory
+    assert large["peak"] - small["peak"] < memory
     without = apart(16000, 512, 1 << 30, "paper")
     assert without["peak"] > without["features"], "the measure should see features that are in memory"
 

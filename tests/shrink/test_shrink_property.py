@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -76,10 +77,16 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, int]:
     return randomised(Random(draw)).eval(), seed
 
 
-@settings(max_examples=18, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(networks())
-def test_shrunk_equals_masked(drawn: tuple[nn.Module, int]) -> None:
-    """18 networks under 16 masks each: 288 cases."""
+@pytest.mark.parametrize("networks_drawn", [10, pytest.param(100, marks=pytest.mark.long)])
+def test_shrunk_equals_masked(networks_drawn: int) -> None:
+    """So many networks under 16 masks each."""
+    profile = settings(
+        max_examples=networks_drawn, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    profile(given(networks())(shrunk_equals_masked))()
+
+
+def shrunk_equals_masked(drawn: tuple[nn.Module, int]) -> None:
     model, seed = drawn
     random = torch.Generator().manual_seed(seed)
     x = torch.randn(2, 2, 6, 6, generator=random)

@@ -34,7 +34,11 @@ def labelled(vocabulary, n=48):
 # 2 layers of 24 + 16 units; the pooler or its like has 16 more
 @pytest.mark.parametrize(
     ("kind", "units", "bottleneck"),
-    [("bert", 96, "classifier"), ("distilbert", 96, "classifier"), ("roberta", 96, "classifier.out_proj")],
+    [
+        pytest.param("bert", 96, "classifier", marks=pytest.mark.long),  # by its recipe it goes this way below
+        ("distilbert", 96, "classifier"),
+        ("roberta", 96, "classifier.out_proj"),
+    ],
 )
 def test_every_family_goes_all_the_way(vocabulary, tmp_path, kind, units, bottleneck):
     ort = pytest.importorskip("onnxruntime")
