@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,15 @@ def figures(path: Path):
     return [{k: v for k, v in row.items() if k not in ("seconds", "phases")} for row in rows]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """results/ and cache/ of the few jobs, done without a stop."""
+    folder = tmp_path_factory.mktemp("whole")
+    where = {"results": folder / "results", "cache_folder": folder / "cache", "device": "cpu"}
+    assert reproduce([FEW], SMOKE, **where) == {"done": 4, "known": 0, "left": 0}
+    return folder
+
+
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -146,47 +156,57 @@ def test_a_second_process_is_refused_and_leaves_nothing(tmp_path, busy):
 
 
 @pytest.mark.data
-def test_a_stopped_study_goes_on_and_ends_as_it_would_have(tmp_path):
-    def do(where: str, **options):
-        return reproduce(
-            [FEW], SMOKE, results=tmp_path / where, cache_folder=tmp_path / f"{where}-cache", device="cpu", **options
-        )
+def test_a_stopped_study_goes_on_and_ends_as_it_would_have(tmp_path, whole):
+    rows, expected = tmp_path / "results/few.json", figures(whole / "results/few.json")
 
-    assert do("whole") == {"done": 4, "known": 0, "left": 0}
+    def do(**options):
+        where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
+        return reproduce([FEW], SMOKE, **where, **options)
 
     def stop(line: str) -> None:
         if line.startswith("3/4"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        do("stopped", tell=stop)
-    assert len(figures(tmp_path / "stopped/few.json")) == 2  # the third was done and not yet written
-    assert do("stopped") == {"done": 2, "known": 2, "left": 0}
-    assert figures(tmp_path / "stopped/few.json") == figures(tmp_path / "whole/few.json")
+        do(tell=stop)
+    assert len(figures(rows)) == 2  # the third was done and not yet written
+    assert do() == {"done": 2, "known": 2, "left": 0}
+    assert figures(rows) == expected
     # nothing is missing, so nothing is written
-    before = (tmp_path / "stopped/few.json").stat().st_mtime_ns
-    assert do("stopped") == {"done": 0, "known": 4, "left": 0}
-    assert (tmp_path / "stopped/few.json").stat().st_mtime_ns == before
+    before = rows.stat().st_mtime_ns
+    assert do() == {"done": 0, "known": 4, "left": 0}
+    assert rows.stat().st_mtime_ns == before
     # with the cache and without the results, models and masks are the same
-    (tmp_path / "stopped/few.json").unlink()
-    models = {p: p.stat().st_mtime_ns for p in (tmp_path / "stopped-cache").rglob("*.safetensors")}
+    rows.unlink()
+    models = {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.safetensors")}
     assert len(models) == 2
-    do("stopped")
-    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "stopped-cache").rglob("*.safetensors")} == models
-    assert figures(tmp_path / "stopped/few.json") == figures(tmp_path / "whole/few.json")
+    do()
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.safetensors")} == models
+    assert figures(rows) == expected
 
 
 SEEDS = replace(FEW, jobs=lambda scale: [replace(job, seed=seed) for seed in (0, 1) for job in FEW.jobs(scale)[:2]])
 
 
-@pytest.mark.data
-def test_several_processes_find_what_one_finds(tmp_path):
-    where = {name: {"results": tmp_path / name, "cache_folder": tmp_path / f"{name}-cache"} for name in ("one", "two")}
+@pytest.fixture(scope="module")
+def by_two(tmp_path_factory) -> Path:
+    """results/ and cache/ where seed 1's vanilla model was trained alone, and the rest by two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    where = {"results": folder / "results", "cache_folder": folder / "cache", "device": "cpu"}
     limits = Limits(seeds=(1,), only=("vanilla",))
-    assert reproduce([SEEDS], SMOKE, limits=limits, device="cpu", **where["two"])["done"] == 1
+    assert reproduce([SEEDS], SMOKE, limits=limits, **where)["done"] == 1
+    assert reproduce([SEEDS], SMOKE, processes=2, **where) == {"done": 3, "known": 1, "left": 0}
+    return folder
+
+
+@pytest.mark.data
+def test_several_processes_find_what_one_finds(tmp_path, by_two):
+    where = {
+        name: {"results": path / "results", "cache_folder": path / "cache"}
+        for name, path in (("one", tmp_path), ("two", by_two))
+    }
     assert reproduce([SEEDS], SMOKE, device="cpu", **where["one"])["done"] == 4
-    assert reproduce([SEEDS], SMOKE, device="cpu", processes=2, **where["two"]) == {"done": 3, "known": 1, "left": 0}
-    one, two = (read_rows(tmp_path / name / "few.json", "smoke") for name in where)
+    one, two = (read_rows(path / "results/few.json", "smoke") for path in (tmp_path, by_two))
     assert one.keys() == two.keys()
     clock, threads = ("seconds", "phases"), ("device",)  # two processes have a thread each
     for key, row in one.items():
@@ -209,12 +229,13 @@ def test_bad_input_in_a_process_comes_out_as_it_is(tmp_path):
 
 
 @pytest.mark.data
-def test_what_a_process_warns_of_is_said_by_the_command(tmp_path):
+def test_what_a_process_warns_of_is_said_by_the_command(tmp_path, by_two):
     jobs = [Job(label="all close", kind="extract", rho=0.99, seed=s, preset="paper") for s in (0, 1)]
     closing = replace(FEW, jobs=lambda scale: [replace(job, changes={"weight_decay": 50.0}) for job in jobs])
     said = []
     for n in (1, 2):
         where = {"results": tmp_path / f"results{n}", "cache_folder": tmp_path / f"cache{n}", "device": "cpu"}
+        shutil.copytree(by_two / "cache", tmp_path / f"cache{n}")  # vanilla models, so that they needn't be trained
         with pytest.warns(BiseWarning, match="closed wholly") as caught:
             reproduce([closing], SMOKE, processes=n, **where)
         said.append(sorted(str(warning.message) for warning in caught))
@@ -243,20 +264,21 @@ def test_a_failure_in_a_process_comes_out_as_one_sentence(tmp_path, what):
     else:
         assert "model.safetensors can't be written (Is a directory); make room" in line
     if what == "anything else":
-        loud = subprocess.run([sys.executable, "-m", "bise", "-v", *words], capture_output=True, text=True)
+        loud = CliRunner().invoke(app, ["-v", *words])
         assert "load_state_dict" in loud.stderr  # where in the process it failed
 
 
 @pytest.mark.data
-def test_a_clock_beside_others_is_not_kept_for_later(tmp_path):
+def test_a_clock_beside_others_is_not_kept_for_later(tmp_path, by_two):
+    anew = Job(label="anew", kind="extract", reestimate=True)
+    both = replace(SEEDS, jobs=lambda scale: [*SEEDS.jobs(scale), anew])
+    shutil.copytree(by_two / "cache", tmp_path / "cache")  # the models, without the rows
     where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
-    anew = [Job(label="anew", kind="extract", seed=s, rho=0.99, reestimate=True) for s in (0, 1)]
-    reproduce([SEEDS], SMOKE, limits=Limits(only=("extract",)), processes=2, **where)
-    both = replace(SEEDS, name="both", jobs=lambda scale: [*SEEDS.jobs(scale), *anew])
-    assert reproduce([both], SMOKE, **where) == {"done": 4, "known": 2, "left": 0}  # the models are in the cache
-    rows = read_rows(tmp_path / "results/both.json", "smoke").values()
-    assert {row["kind"] for row in rows} == {"vanilla", "extract"}
-    assert all(row["seconds"] is None and "phases" not in row for row in rows)
+    assert reproduce([both], SMOKE, **where) == {"done": 5, "known": 0, "left": 0}
+    rows = read_rows(tmp_path / "results/few.json", "smoke").values()
+    clocks = {(row["label"], row["seed"]): row["seconds"] for row in rows if row["seconds"] is not None}
+    assert clocks.keys() == {("vanilla", 1)}  # which was trained alone
+    assert all("phases" not in row for row in rows if row["seconds"] is None)
 
 
 @pytest.mark.data
@@ -555,10 +577,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.data
-def test_what_an_older_version_kept_is_found(tmp_path):
+def test_what_an_older_version_kept_is_found(tmp_path, whole):
     where = {"results": tmp_path / "results", "cache_folder": tmp_path / "cache", "device": "cpu"}
-    reproduce([FEW], SMOKE, **where)
-    rows = figures(tmp_path / "results/few.json")
+    shutil.copytree(whole / "cache", tmp_path / "cache")
     kept = sorted((tmp_path / "cache").iterdir())
     assert [folder.name.partition("-")[0] for folder in kept] == ["extract", "vanilla"]
     for folder in kept:  # as if configurations had had fewer fields then
@@ -568,7 +589,6 @@ def test_what_an_older_version_kept_is_found(tmp_path):
         (folder / "record.json").write_text(json.dumps(record))
         folder.rename(folder.with_name(f"{folder.name[:8]}{'0' * 15}"))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.*")}
-    (tmp_path / "results/few.json").unlink()
     assert reproduce([FEW], SMOKE, **where)["done"] == 4
-    assert figures(tmp_path / "results/few.json") == rows
+    assert figures(tmp_path / "results/few.json") == figures(whole / "results/few.json")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.*")} == before
