@@ -83,7 +83,8 @@ def biased(data_root):
     return vanilla.bare(), parts
 
 
-@pytest.mark.parametrize("mi", ["conflicting", "batch", "none"])
+# each kind of MI with one preset and one kind with both, or all of them with `make test-all`
+@pytest.mark.parametrize("mi", ["conflicting", "batch", pytest.param("none", marks=pytest.mark.long)])
 def test_the_balanced_preset_debiases_real_digits(biased, mi):
     model, parts = biased
     before = bise.fingerprint(model)
@@ -94,7 +95,7 @@ def test_the_balanced_preset_debiases_real_digits(biased, mi):
     assert bise.fingerprint(model) == before
 
 
-@pytest.mark.parametrize("mi", ["conflicting", "batch", "none"])
+@pytest.mark.parametrize("mi", ["conflicting", pytest.param("batch", marks=pytest.mark.long), "none"])
 def test_the_paper_preset_debiases_real_digits(biased, mi):
     model, parts = biased
     config = ExtractConfig.paper(mi=mi, upsilon=1, head_epochs=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 import json
 import shutil
@@ -28,12 +30,15 @@ def splits(split):
     return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
 
 
+by_heart = functools.cache(learned_by_heart)
+
+
 def sure():
-    return learned_by_heart()[0]
+    return copy.deepcopy(by_heart()[0])
 
 
 def told(split):
-    _, train, val = learned_by_heart()
+    _, train, val = by_heart()
     return {"train": train, "val": val, "test": val}[split]
 
 
@@ -294,7 +299,6 @@ def train_run(folder):
     return folder
 
 
-@pytest.mark.data
 @pytest.mark.long
 def test_a_run_in_which_no_mask_was_as_good_as_the_model(tmp_path):
     save_file(trained(make(), splits("train")).state_dict(), tmp_path / "net.safetensors")
@@ -315,6 +319,7 @@ def test_a_run_in_which_no_mask_was_as_good_as_the_model(tmp_path):
     assert states(tmp_path / "run")[0]["log"] == "broken"
 
 
+@pytest.mark.data
 def test_a_run_of_train(tmp_path):
     folder = train_run(tmp_path / "train")
     names = ["files", "configuration", "log", "weights", "data"]

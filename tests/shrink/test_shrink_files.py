@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,25 +16,30 @@ from bise.exporting import export
 from bise.twin import fingerprint
 
 
+@functools.cache
+def shrunk(name: str) -> tuple[nn.Module, Any]:
+    """Half of its units gone, once for all the files that are written of it."""
+    sub, x = made(name)
+    close(sub, 0.5, torch.Generator().manual_seed(2))
+    return sub.shrink(x), x
+
+
 @pytest.mark.parametrize("name", ["SimpleConvNet", "BERT"])
 @pytest.mark.parametrize("ending", ["pt2", "onnx"])
 def test_file_computes_the_same(name: str, ending: str, tmp_path: Path) -> None:
     if ending == "onnx":
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnxscript")
-    sub, x = made(name)
-    close(sub, 0.5, torch.Generator().manual_seed(2))
+    small, x = shrunk(name)
     path = tmp_path / f"model.{ending}"
-    assert export(sub.shrink(x), path, x) < 1e-5
+    assert export(small, path, x) < 1e-5
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_onnx_takes_any_batch_size(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    sub, x = made("SimpleConvNet")
-    close(sub, 0.5, torch.Generator().manual_seed(2))
-    small = sub.shrink(x)
+    small, x = shrunk("SimpleConvNet")
     export(small, tmp_path / "model.onnx", x)
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     for batch in (1, 7):

@@ -249,8 +249,13 @@ def compared(sub: Subnetwork, captured: Captured, x: Tensor) -> tuple[float, fx.
     return gap, small, len(barriers)
 
 
-BOTH = [(name, amount) for name in CASES for amount in (0.0, 0.7) if amount or name in (*LAYERS, *KEEPS_WIDTH)]
-"""Closed channels that are zero, and some that are another constant; one run does for what has no border."""
+BOTH = [
+    *((name, 0.7) for name in CASES),
+    *((name, 0.0) for name in LAYERS),
+    *(pytest.param(name, 0.0, marks=pytest.mark.long) for name in KEEPS_WIDTH),
+]
+"""Closed channels of which some are another constant than zero, and all zero; one run does for what has no border, and
+where channels are put back, zeros are put back like other constants."""
 
 
 @pytest.mark.parametrize(("name", "amount"), BOTH)
