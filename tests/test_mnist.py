@@ -88,7 +88,7 @@ def biased(data_root):
 def test_the_balanced_preset_debiases_real_digits(biased, mi):
     model, parts = biased
     before = bise.fingerprint(model)
-    sub = bise.extract(model, parts["train"], val=parts["val"], config=ExtractConfig(mi=mi, upsilon=3))
+    sub = bise.extract(model, parts["train"], val=parts["val"], config=ExtractConfig(mi=mi, upsilon=2))
     vanilla, after = bise.audit(model, parts["test"]), bise.audit(sub, parts["test"])
     assert after.conflicting.accuracy > vanilla.conflicting.accuracy + 0.05
     assert sub.units[0] < sub.units[1]

@@ -77,7 +77,7 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, int]:
     return randomised(Random(draw)).eval(), seed
 
 
-@pytest.mark.parametrize("networks_drawn", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("networks_drawn", [10, pytest.param(60, marks=pytest.mark.long)])
 def test_shrunk_equals_masked(networks_drawn: int) -> None:
     """So many networks under 16 masks each."""
     profile = settings(

@@ -127,7 +127,7 @@ def test_civilcomments_by_its_recipe(vocabulary, tmp_path):
     tuned = run("finetune", found, "--preset", "paper", "--epochs", "1")
     assert (tuned["finetune"]["lr"], tuned["finetune"]["selection"]) == (1e-8, "worst_group")
     assert {"finetuned", "dense_finetuned"} <= set(tuned)
-    figures = run("shrink", found, "--of", "finetuned", "--out", tmp_path / "m.pt2", "--onnx", tmp_path / "m.onnx")
+    figures = run("shrink", found, "--of", "finetuned", "--onnx", tmp_path / "m.onnx")
     assert figures["difference_float64"] <= 1e-10
     assert figures["files"]["m.onnx"]["tokenizer"] == "m.tokenizer.json"
     assert (tmp_path / "m.tokenizer.json").is_file()
