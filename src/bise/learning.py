@@ -130,7 +130,9 @@ class Learner:
             )
         z = seen.z
         assert z is not None
-        if wavering := wavers(self.sub, self.inputs.example()):
+        with autocast(self.precision, self.device):
+            wavering = wavers(self.sub, self.inputs.example())
+        if wavering:
             self.notes.append(wavering)
         judged = self.validation is not None
         self.targets = chosen_targets(c, self.sub, self.inputs, self.cells, self.strata, self.precision, val=judged)
