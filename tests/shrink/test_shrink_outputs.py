@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 import bise
 from bise.data import Labelled
 from bise.models.outputs import logits_tensor
+from bise.models.vision import torchvision
 from bise.shrink import capture
 
 
@@ -109,8 +110,6 @@ def test_sizes_that_the_forward_reads(kind):
 
 
 def test_padding_by_size_fixes_the_size():
-    from bise.models.vision import torchvision
-
     torchvision()  # which timm imports
     from timm.layers import Conv2dSame
 
@@ -154,3 +153,22 @@ def test_types_that_onnxruntime_does_not_run_are_told_of(dtype, tmp_path):
     with pytest.raises(bise.BadInput, match="turn it to float32 first"):
         bise.export(small, tmp_path / "model.onnx", x)
     assert not list(tmp_path.iterdir())
+
+
+def test_gpt_2_has_a_cache_and_layers_of_its_own(tmp_path):
+    torchvision()  # which transformers imports
+    from transformers import GPT2Config, GPT2ForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 60, "n_embd": 16, "n_layer": 2, "n_head": 2, "num_labels": 3}
+    model = GPT2ForSequenceClassification(GPT2Config(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=1)).eval()
+    ids = torch.randint(2, 60, (4, 7))
+    x = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    found = bise.sites(model, x)
+    assert sum(found.values()) == 2 * 4 * 16
+    sub = bise.subnetwork(model, {name: torch.arange(units) % 2 == 0 for name, units in found.items()}, example=x)
+    small = sub.shrink(x)
+    report = small.shrink_report
+    assert report.parameters_before - report.parameters_after == 64 * (16 + 1 + 16)  # a row, its bias and a column each
+    assert torch.allclose(small(**x), sub(**x).logits, atol=1e-5)
+    bise.export(small, tmp_path / "model.onnx", x)

@@ -57,6 +57,19 @@ class Then(nn.Module):
         return self.function(x, *self.layers)
 
 
+class Times(nn.Module):
+    """A function of the gated map and of matrices that are no layer's."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.first, self.second = nn.Parameter(torch.randn(UNITS, 5)), nn.Parameter(torch.randn(5, 3))
+        self.bias = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.first, self.second, self.bias)
+
+
 def conv(inputs: int = UNITS, outputs: int = 5, **options: object) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, padding=1, **options)  # type: ignore[arg-type]
 
@@ -197,6 +210,11 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "unbind": lambda: Then(lambda x, a: a(torch.stack(x.mean(3).transpose(1, 2).unbind(1))), linear()),
     "layer scale": lambda: Then(lambda x, a, b: b(a(x) * x), Shift(0.5), conv()),
     "embedding": lambda: Then(embedded, nn.Embedding(9, UNITS), linear()),
+    "rows by a matrix": lambda: Times(lambda x, w, v, b: (x.flatten(2).transpose(1, 2) @ w + b).relu() @ v),
+    "rows by two matrices": lambda: Times(lambda x, w, v, b: torch.addmm(b, x.mean((2, 3)), w).relu().mm(v)),
+    "rows by a matrix, and a vector": lambda: Times(
+        lambda x, w, v, b: torch.addmm(b, x.permute(0, 2, 3, 1).reshape(-1, UNITS), w).view(-1, 64, 5) @ v
+    ),
 }
 KEEPS_WIDTH: dict[str, Callable[[], nn.Module]] = {
     "group norm": lambda: nn.Sequential(nn.GroupNorm(2, UNITS), conv()),

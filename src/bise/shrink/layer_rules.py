@@ -91,7 +91,7 @@ class Layer:
             packed = new.packed[x]
             ids = torch.arange(weight.shape[1]) if packed.ids is None else packed.ids
             filters = new.constant(node.args[1], (0, outputs), (1, ids))  # type: ignore[arg-type]
-            offset = self._folded(net, x, weight, ids)
+            offset = gone_constants(net, x, ids)
         old_bias = None if bias is None else new.constant(bias, (0, outputs))
         if offset is None:
             return Packed(node=new.call(node.target, packed.node, filters, old_bias, *rest), dim=state.dim, ids=outputs)
@@ -103,16 +103,6 @@ class Layer:
         plain = new.call(node.target, packed.node, filters, old_bias, *rest)
         border = self._with_border(new, node, packed.node, weight, offset, outputs, rest)
         return Packed(node=new.call(aten.add.Tensor, plain, border), dim=state.dim, ids=outputs)
-
-    def _folded(self, net: Analysis, x: fx.Node, weight: Tensor, ids: Tensor) -> Tensor | None:
-        """The constants of the inputs that are gone [inputs], or None where all are zero."""
-        state = net.state[x]
-        if state is None:
-            return None
-        gone = state.known.clone()
-        gone[ids] = False
-        offset = torch.where(gone, state.value, 0.0)
-        return offset if bool((offset != 0).any()) else None
 
     def _with_border(
         self, new: Rewrite, node: fx.Node, x: Any, weight: Tensor, offset: Tensor, outputs: Tensor, rest: list[Any]
@@ -134,6 +124,17 @@ class Layer:
         rows = weight.index_select(0, kept.flatten().to(weight.device))
         index = local.view(*local.shape, *[1] * (weight.dim() - 2)).expand(*local.shape, *weight.shape[2:])
         return new.sliced(name, torch.gather(rows, 1, index.to(weight.device)))
+
+
+def gone_constants(net: Analysis, x: fx.Node, ids: Tensor) -> Tensor | None:
+    """The constants of the channels of `x` that are gone, all but `ids`; None where they are zero."""
+    state = net.state[x]
+    if state is None:
+        return None
+    gone = state.known.clone()
+    gone[ids] = False
+    offset = torch.where(gone, state.value, 0.0)
+    return offset if bool((offset != 0).any()) else None
 
 
 def _by_group(must: Tensor, state: Channels | None, weight: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -158,6 +159,58 @@ def _equal(needed: Tensor) -> Tensor:
     count = max(1, int(needed.sum(1).max()))
     order = needed.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :count]
     return order.sort(1)[0]
+
+
+class Product:
+    """x · weight with weight [inputs, outputs], and a bias where it is addmm: layers of GPT-2, and ones written out."""
+
+    def _parts(self, net: Analysis, node: fx.Node) -> tuple[Any, Any, Any]:
+        """Input, weight and bias nodes."""
+        args: list[Any] = list(node.args)
+        return (args[1], args[2], args[0]) if node.target is aten.addmm.default else (args[0], args[1], None)
+
+    def channels(self, net: Analysis, node: fx.Node) -> Channels | None:
+        x, weight, bias = self._parts(net, node)
+        kernel = net.parameter(weight, node)
+        dim = len(net.shape(x)) - 1
+        if kernel.dim() != 2 or dim < 1 or node.kwargs:
+            raise KeepFull("it is no product of rows by a matrix")
+        if bias is not None and net.parameter(bias, node).dim() != 1:
+            raise KeepFull("what it adds is no vector")
+        state = net.state[x]
+        if state is not None and state.dim != dim:
+            raise KeepFull("its input's channels are in another dimension")
+        if state is None or not state.known.all():
+            return live(kernel.shape[1], dim)
+        return settled(torch.ones(kernel.shape[1], dtype=torch.bool), self._sums(net, node, state.value), dim)
+
+    def _sums(self, net: Analysis, node: fx.Node, value: Tensor) -> Tensor:
+        """What inputs that are `value` come to, for each output, the bias with it."""
+        _, weight, bias = self._parts(net, node)
+        total = value @ net.constants[weight].to("cpu", torch.float64)
+        return total if bias is None else total + net.constants[bias].to("cpu", torch.float64)
+
+    def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
+        net.want_live(self._parts(net, node)[0])
+
+    def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
+        x, weight, bias = self._parts(new.net, node)
+        packed, outputs = new.packed[x], must.nonzero().flatten()
+        ids = torch.arange(new.net.constants[weight].shape[0]) if packed.ids is None else packed.ids
+        kernel = new.constant(weight, (0, ids), (1, outputs))
+        dim = len(new.net.shape(x)) - 1
+        offset = gone_constants(new.net, x, ids)
+        if offset is not None:
+            added: Any = new.buffer(self._sums(new.net, node, offset)[outputs], "bias", derived=True)
+        else:
+            added = None if bias is None else new.constant(bias, (0, outputs))
+        if added is None:
+            out = new.call(node.target, packed.node, kernel)
+        elif dim == 1:
+            out = new.call(aten.addmm.default, added, packed.node, kernel)
+        else:
+            out = new.call(aten.add.Tensor, new.call(aten.matmul.default, packed.node, kernel), added)
+        return Packed(node=out, dim=dim, ids=outputs)
 
 
 class Embedding:

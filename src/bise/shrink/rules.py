@@ -22,7 +22,7 @@ from bise.shrink.channel_rules import (
     pooled,
     unknown,
 )
-from bise.shrink.layer_rules import Embedding, Layer
+from bise.shrink.layer_rules import Embedding, Layer, Product
 from bise.shrink.shape_rules import (
     Concatenate,
     Cut,
@@ -66,6 +66,9 @@ def _table() -> dict[Any, Rule]:
 
 RULES: dict[Any, Rule] = _table() | {
     aten.linear.default: Layer(linear=True),
+    aten.addmm.default: Product(),
+    aten.mm.default: Product(),
+    aten.matmul.default: Product(),
     aten.embedding.default: Embedding(),
     aten.batch_norm.default: PerChannel((1, 2, 3, 4)),
     aten.prelu.default: PerChannel((1,)),
