@@ -164,19 +164,19 @@ def _equal(needed: Tensor) -> Tensor:
 class Product:
     """x · weight with weight [inputs, outputs], and a bias where it is addmm: layers of GPT-2, and ones written out."""
 
-    def _parts(self, net: Analysis, node: fx.Node) -> tuple[Any, Any, Any]:
+    def _parts(self, node: fx.Node) -> tuple[Any, Any, Any]:
         """Input, weight and bias nodes."""
         args: list[Any] = list(node.args)
         return (args[1], args[2], args[0]) if node.target is aten.addmm.default else (args[0], args[1], None)
 
     def channels(self, net: Analysis, node: fx.Node) -> Channels | None:
-        x, weight, bias = self._parts(net, node)
+        x, weight, bias = self._parts(node)
         kernel = net.parameter(weight, node)
         dim = len(net.shape(x)) - 1
         if kernel.dim() != 2 or dim < 1 or node.kwargs:
             raise KeepFull("it is no product of rows by a matrix")
-        if bias is not None and net.parameter(bias, node).dim() != 1:
-            raise KeepFull("what it adds is no vector")
+        if bias is not None and net.parameter(bias, node).shape != kernel.shape[1:]:
+            raise KeepFull("it doesn't add one number to each channel")
         state = net.state[x]
         if state is not None and state.dim != dim:
             raise KeepFull("its input's channels are in another dimension")
@@ -186,15 +186,15 @@ class Product:
 
     def _sums(self, net: Analysis, node: fx.Node, value: Tensor) -> Tensor:
         """What inputs that are `value` come to, for each output, the bias with it."""
-        _, weight, bias = self._parts(net, node)
+        _, weight, bias = self._parts(node)
         total = value @ net.constants[weight].to("cpu", torch.float64)
         return total if bias is None else total + net.constants[bias].to("cpu", torch.float64)
 
     def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
-        net.want_live(self._parts(net, node)[0])
+        net.want_live(self._parts(node)[0])
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
-        x, weight, bias = self._parts(new.net, node)
+        x, weight, bias = self._parts(node)
         packed, outputs = new.packed[x], must.nonzero().flatten()
         ids = torch.arange(new.net.constants[weight].shape[0]) if packed.ids is None else packed.ids
         kernel = new.constant(weight, (0, ids), (1, outputs))
