@@ -9,18 +9,13 @@ from bise.report.matrix import layout, matrix
 from bise.report.words import cell_of, group_text, headline, warnings
 
 
+def page_facts(summary, **config) -> Facts:
+    empty = {"metrics": [], "thresholds": {}, "samples": {}, "scores": {}, "masks": {}}
+    return Facts(folder="run", place="run", summary=summary, config=config, **empty)
+
+
 def facts(**data) -> Facts:
-    return Facts(
-        folder="run",
-        place="run",
-        summary={"data": data},
-        config={},
-        metrics=[],
-        thresholds={},
-        samples={},
-        scores={},
-        masks={},
-    )
+    return page_facts({"data": data})
 
 
 class Count(HTMLParser):
@@ -82,19 +77,7 @@ def test_the_headline_is_no_stronger_than_the_figures():
         summary = {"vanilla": before, "weights": {"before": "a", "after": "a"}, **more}
         if after is not None:
             summary["subnetwork"] = after | {"units": {"open": 3, "all": 4}}
-        return headline(
-            Facts(
-                folder="r",
-                place="r",
-                summary=summary,
-                config={},
-                metrics=[],
-                thresholds={},
-                samples={},
-                scores={},
-                masks={},
-            )
-        )
+        return headline(page_facts(summary))
 
     assert "leans on bias" in words(audit(0.9, 0.3))
     assert "no clear lean" in words(audit(0.9, 0.89))
@@ -110,22 +93,13 @@ def test_the_headline_is_no_stronger_than_the_figures():
 def test_what_to_mind():
     small = {"count": 2, "of": 9, "fewer_than": 10, "smallest": {"y=0 b=1": 3}}
     pseudo = {"conflicting_share": 0.1, "information": 0.5, "recall": 0.8, "precision": 0.25}
-    found = Facts(
-        folder="r",
-        place="r",
-        summary={
-            "data": {"small_cells": small, "without_bias": 5, "train": 50, "pseudo": pseudo},
-            "selection": {"kind": "last"},
-            "subnetwork": {"shrunk": {"barriers": ["fc: shared"]}},
-            "notes": ["no gate for x"],
-        },
-        config={"extract": {"bn": "all"}},
-        metrics=[],
-        thresholds={},
-        samples={},
-        scores={},
-        masks={},
-    )
+    summary = {
+        "data": {"small_cells": small, "without_bias": 5, "train": 50, "pseudo": pseudo},
+        "selection": {"kind": "last"},
+        "subnetwork": {"shrunk": {"barriers": ["fc: shared"]}},
+        "notes": ["no gate for x"],
+    }
+    found = page_facts(summary, extract={"bn": "all"})
     text = " ".join(warnings(found))
     for words in (
         "chosen without validation data",

@@ -8,7 +8,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -115,13 +115,13 @@ def _exported(sub: Subnetwork, example: Any, free_size: bool = True) -> Exported
 
 def _program(module: nn.Module, inputs: tuple[Any, ...], shapes: dict[str, Any]) -> ExportedProgram:
     """As it runs; or where len(x) or the like made a number of the batch size, as its source reads."""
+    from torch._dynamo.exc import UserError  # which takes a second to import, and export needs it anyway
+
     try:
         return torch.export.export(module, inputs, dynamic_shapes=shapes)
-    except Exception:
-        try:
+    except UserError:
+        with suppress(Exception):  # if that fails too, the first error says more of what is wrong
             return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
-        except Exception:  # the first one says more of what is wrong
-            pass
         raise
 
 
