@@ -41,7 +41,8 @@ def _show(rows: Sequence[Row]) -> str:
     return "\n\n".join(
         [
             "Accuracy on the unbiased test set, %; as in the paper there is no validation set, so the last mask is"
-            " taken. The extractions, by the default alone, have γ = 1 and E = 50." + provenance(rows),
+            " taken. The extractions, by the default alone, have E = 50 and γ = 1, or 10 at ρ = 0.995"
+            " ([trials](../results/corrupted_settings.json))." + provenance(rows),
             table(rows, main_lines(by_column(ACCURACY, RHOS, "ρ = {}"), presets, best=False), accuracy),
             "Sparsity S in % of parameters and MFLOPs, both as the paper counts them:",
             table(rows, main_lines(sizes, presets, best=False), size),
