@@ -403,3 +403,80 @@ def test_a_forward_that_branches_is_told_of_without_more(capfd):
 def test_more_bad_input(case, sentence):
     with pytest.raises(BadInput, match=sentence):
         case()
+
+
+class Lambdas(nn.Module):
+    """Parts of its forward are lambdas and hooks that speak of the model itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm, self.relu, self.fc = nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)
+        self.body = lambda x: self.relu(self.norm(self.layer(x)))
+        self.steps = [lambda x, own=self: own.body(x)]
+        self.fc.register_forward_hook(lambda module, args, output: setattr(self, "seen", output))
+
+    def forward(self, x):
+        self.fc(self.steps[0](x))
+        return self.seen
+
+
+def test_lambdas_and_hooks_of_the_twin_speak_of_the_twin():
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    data = Labelled(TensorDataset(x), y=torch.arange(60) % 3, b=torch.arange(60) % 2)
+    model = Lambdas()
+    before = bise.fingerprint(model)
+    sub = bise.extract(model, data, config=ExtractConfig(**QUICK))
+    assert list(sub.masks) == ["relu"]
+    assert bise.audit(model, data).accuracy == bise.audit(model.eval(), data).accuracy
+    assert bise.fingerprint(model) == before  # in train mode its BatchNorm would have counted what ran
+    assert not hasattr(model, "seen")
+    tuned = bise.finetune(sub, data, config=TrainConfig.finetuning(epochs=1, lr=0.1))
+    assert not torch.equal(tuned.network.layer.weight, model.layer.weight)
+    assert torch.allclose(sub.shrink(x[:4])(x), sub(x), atol=1e-6)
+
+
+def test_a_train_method_that_returns_nothing():
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[1].train(False)
+
+    x = torch.randn(4, 6)
+    model = Frozen(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
+    sub = bise.subnetwork(model, {"2": torch.arange(5) > 1}, example=x)
+    sub.shrink(x)
+
+
+@pytest.mark.parametrize(
+    ("front", "units"),
+    [
+        (nn.Sequential(nn.BatchNorm1d(6)), 6),
+        (nn.Sequential(nn.Flatten(), nn.Linear(60, 80), nn.Unflatten(1, (4, 20))), 4),
+        (nn.Sequential(nn.Unflatten(2, (2, 5)), nn.Conv2d(6, 7, 1), nn.Flatten(2)), 7),
+    ],
+    ids=["normalised", "made of features", "flattened"],
+)
+def test_channels_of_sequences_come_first_where_a_convolution_reads_them(front, units):
+    model = nn.Sequential(front, nn.ReLU(), nn.Conv1d(units, 3, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+    sites = place(model, torch.randn(4, 6, 10)).sites
+    assert [(site.name, site.units, site.dim) for site in sites] == [("1", units, 1)]
+
+
+def test_units_that_are_tiled_have_no_run_of_features_each():
+    class Tiled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.fc = nn.Linear(6, 4), nn.Linear(12, 2)
+
+        def forward(self, x):
+            return self.fc(F.relu(self.layer(x)).repeat(1, 3))
+
+    with pytest.raises(BadInput, match="Tiled has no site"):
+        place(Tiled(), torch.randn(4, 6))
+
+
+def test_weights_without_shapes_values_or_parameters_are_refused():
+    with pytest.raises(BadInput, match="LazyBatchNorm1d has weights without a shape"):
+        bise.fingerprint(nn.Sequential(nn.LazyBatchNorm1d(affine=False)))
+    with pytest.raises(BadInput, match="Linear has weights without values, on the device meta; load them first"):
+        bise.fingerprint(nn.Linear(2, 2, device="meta"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 import re
@@ -21,9 +20,12 @@ from bise.data.tokens import sentences_of
 from bise.errors import BadInput
 from bise.files import make_folder
 from bise.models.outputs import call, device_of, logits_tensor, to_device
-from bise.shrink import dtype_of, settle
-from bise.shrink.capture import has_free_length, is_tokens, quiet_export
+from bise.shrink import dtype_of, settle, sizes
+from bise.shrink.capture import quiet_export
 from bise.shrink.folding import fold
+from bise.shrink.sizes import is_tokens
+from bise.shrink.verify import changed, runs
+from bise.twin import duplicate
 
 TOLERANCE = 1e-4
 """The largest relative difference in float32 between a written file and the module."""
@@ -38,8 +40,7 @@ class _Logits(nn.Module):
         self.keys = keys
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        x = inputs[0] if self.keys is None else dict(zip(self.keys, inputs, strict=True))
-        return logits_tensor(call(self.module, x))
+        return logits_tensor(call(self.module, _given(self.keys, inputs)))
 
 
 def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = None) -> float:
@@ -48,8 +49,8 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     The length of token sequences is free as well, where the model leaves it so. Where `texts`, a data set of texts, is
     given, its tokenizer is written beside it: NAME.tokenizer.json for NAME.onnx.
 
-    Returns the largest relative difference between the file and the module on `example`, on another batch size
-    and on another length.
+    Returns the largest relative difference between the file and the module on `example`, on other batch sizes
+    and on other lengths.
     """
     path = Path(path)
     check_target(path)
@@ -61,19 +62,20 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
     if any(isinstance(value, Tensor) and value.shape[0] < 2 for value in inputs):
         raise BadInput("the example has a batch of 1; give at least two samples, so that the batch size stays free")
-    model = copy.deepcopy(small).eval()  # in train mode, running the caller's own would move its statistics
-    program = _program(_Logits(_folded(model), keys).eval(), inputs)
-    cases = [inputs, tuple(torch.cat([t, t[:1]]) for t in inputs)]
-    if has_free_length(program.graph):
-        cases.append(tuple(t[:, :-1] if is_tokens(t) else t for t in inputs))
+    model = duplicate(small)  # in train mode, running the caller's own would move its statistics
+    model.eval()
+    program, cases = _faithful(_Logits(_folded(model), keys), model, keys, inputs)
     make_folder(path.parent)
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         beside.touch()  # torch would say in another way that it can't
         run = _WRITERS[path.suffix](beside, program, keys or ("x",))
         worst = max(_gap(run, model, keys, case) for case in cases)
-        if not worst <= TOLERANCE:
-            raise BadInput(f"{path}: the file differs from the module by {worst:.1e} (relative); it was not kept")
+        if not worst <= _tolerance(model):
+            raise BadInput(
+                f"{path}: the file differs from the module by {worst:.1e} (relative), and was not kept; if its forward"
+                " treats one sample, or some sizes, in another way, take that out"
+            )
         if sentences is not None:
             write_tokenizer(tokenizer_file(path), sentences.coder)
         beside.replace(path)
@@ -83,6 +85,51 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
         with suppress(OSError):
             beside.unlink(missing_ok=True)
     return worst
+
+
+def _tolerance(model: nn.Module) -> float:
+    """The largest relative difference that passes: what is rounding depends on the precision of the weights."""
+    return max(TOLERANCE, 4 * torch.finfo(dtype_of(model)).eps)
+
+
+def _cases(program: ExportedProgram, inputs: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The example, one sample more, one alone, and the lengths at which the module may take another way."""
+    yield inputs
+    yield tuple(torch.cat([t, t[:1]]) for t in inputs)
+    yield tuple(t[:1] for t in inputs)
+    if sizes.free(program, tokens=True):
+        for step in (-1, *sizes.doubtful(program, inputs)):
+            yield tuple(changed(t, step) if is_tokens(t) else t for t in inputs)
+
+
+def _faithful(
+    module: nn.Module,
+    model: nn.Module,
+    keys: tuple[str, ...] | None,
+    inputs: tuple[Any, ...],
+    free_length: bool = True,
+) -> tuple[ExportedProgram, list[tuple[Any, ...]]]:
+    """(program, what to compare it on): with a free length of token sequences, unless the module branches on it."""
+    module.eval()
+    program = _program(module, inputs, free_length)
+    cases = [case for case in _cases(program, inputs) if runs(model, _given(keys, case))]
+    if sizes.free(program, tokens=True):
+        exported = program.module()
+        for case in cases:
+            if not _same(exported, model, keys, case):
+                return _faithful(module, model, keys, inputs, free_length=False)
+    return program, cases
+
+
+def _same(run: Callable[..., Tensor], model: nn.Module, keys: tuple[str, ...] | None, inputs: tuple[Any, ...]) -> bool:
+    try:
+        return _gap(run, model, keys, inputs) <= _tolerance(model)
+    except (RuntimeError, AssertionError):  # what it was exported under doesn't hold for this length
+        return False
+
+
+def _given(keys: tuple[str, ...] | None, inputs: tuple[Any, ...]) -> Any:
+    return inputs[0] if keys is None else dict(zip(keys, inputs, strict=True))
 
 
 def check_target(path: Path) -> None:
@@ -99,7 +146,7 @@ def tokenizer_file(path: Path) -> Path:
 
 
 def _folded(small: nn.Module) -> nn.Module:
-    copied = copy.deepcopy(small)
+    copied = duplicate(small)
     if isinstance(copied, fx.GraphModule):
         settle(copied, fold(copied), dtype_of(small))
     return copied
@@ -115,7 +162,7 @@ def _program(module: nn.Module, inputs: tuple[Any, ...], free_length: bool = Tru
         first = str(error).strip().partition("\n")[0]
         what = f"{type(error).__name__}: {first}"
         raise BadInput(f"the network can't be exported with a free batch size ({what})") from error
-    if free_length and any(map(is_tokens, inputs)) and not has_free_length(program.graph):
+    if free_length and any(map(is_tokens, inputs)) and not sizes.free(program, tokens=True):
         return _program(module, inputs, free_length=False)  # else the length would be a symbol for one number
     return program
 
@@ -188,7 +235,7 @@ def _quiet_onnx() -> Iterator[None]:
 
 def _gap(run: Callable[..., Tensor], model: nn.Module, keys: tuple[str, ...] | None, inputs: tuple[Any, ...]) -> float:
     with torch.no_grad():
-        mine = logits_tensor(call(model, inputs[0] if keys is None else dict(zip(keys, inputs, strict=True))))
+        mine = logits_tensor(call(model, _given(keys, inputs)))
         theirs = run(*inputs).to(mine.device)
     return float((mine.double() - theirs.double()).abs().max() / mine.double().abs().max().clamp_min(1e-30))
 

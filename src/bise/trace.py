@@ -26,7 +26,9 @@ _ACTIVATION_CLASS = re.compile(
 _LAYER = re.compile(r"^(conv\w*|linear|bilinear|addmm|mm|bmm|matmul|einsum|multi_head_attention_forward|lstm|gru)$")
 _POOLING = re.compile(r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$")
 _PRODUCT = frozenset(("mul", "multiply", "__mul__", "__rmul__", "__imul__"))
-_RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "repeat"))
+_RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"))
+
+_CHANNELS_FIRST = frozenset(("batch_norm", "instance_norm", "group_norm"))
 
 Key = tuple[int, int]
 """A value: the tensor's identity and its version, since in-place operations give one tensor several values."""
@@ -229,6 +231,7 @@ class _Recorder(TorchFunctionMode):
         learned = [isinstance(t, nn.Parameter) or id(t) in self.weights for t in inputs]
         if name.startswith("conv"):
             linear = frozenset()
+            self._channels_first(before[0], inputs[0])
         elif name == "linear" or (_LAYER.match(name) and any(learned)):
             # one that the model itself writes as a function has no module whose input is z
             linear = frozenset((module,)) if module else frozenset()
@@ -272,6 +275,16 @@ class _Recorder(TorchFunctionMode):
 
     # channels
 
+    def _channels_first(self, key: Key, tensor: Tensor) -> None:
+        """What a convolution reads has its channels in dimension 1, whatever was guessed for a tensor of its rank."""
+        if id(tensor) in self.dims:
+            return
+        for made in self.activations:
+            if made.key == key:
+                made.dim, made.units = 1, tensor.shape[1]
+        for known in self.calls:
+            known.output_dim = 1 if known.output_key == key else known.output_dim
+
     def _dim(self, tensor: Tensor) -> int | None:
         """The channel dimension: known from the layer behind it, else by the usual layout for its rank."""
         if id(tensor) in self.dims:
@@ -291,8 +304,11 @@ class _Recorder(TorchFunctionMode):
         if name == "linear":
             return 1 if output.dim() == 2 else -1
         source = next((t for t in inputs if id(t) in self.dims and t.dim() == output.dim()), None)
-        if source is None:
-            return None
+        if source is None and name in _CHANNELS_FIRST:
+            return 1
+        if source is None:  # of another rank: flattened behind the channels, they are where they were
+            flat = name in _RESHAPE and self.dims.get(id(inputs[0])) == 1 and output.shape[:2] == inputs[0].shape[:2]
+            return 1 if flat else None
         dim, rank = self.dims[id(source)], output.dim()
         if name in ("permute", "transpose", "swapaxes", "movedim", "T", "mT"):
             moved = _permutation(name, args[1:], kwargs, rank)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -27,7 +29,7 @@ def twin(model: nn.Module) -> nn.Module:
             f"{compiled or type(model).__name__} is compiled by torch.compile, whose code knows no gates; hand in the"
             " module as it was before, which is kept in its attribute _orig_mod"
         )
-    _check_shapes(model)
+    _check_weights(model)
     memo: dict[int, Any] = {}
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -36,7 +38,7 @@ def twin(model: nn.Module) -> nn.Module:
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach()
     try:
-        copied = copy.deepcopy(model, memo)
+        copied = duplicate(model, memo)
     except Exception as error:
         raise BadInput(
             f"{type(model).__name__} can't be copied ({type(error).__name__}: {error}); keep locks, files and"
@@ -45,7 +47,39 @@ def twin(model: nn.Module) -> nn.Module:
     for module in copied.modules():
         if isinstance(module, nn.TransformerEncoder):  # its nested tensors have no channels for a gate to close
             module.enable_nested_tensor = module.use_nested_tensor = False
-    return copied.eval()
+    copied.eval()  # whose result isn't used: a model may have a train() of its own that returns nothing
+    return copied
+
+
+def duplicate(module: nn.Module, memo: dict[int, Any] | None = None) -> Any:
+    """A deep copy whose lambdas and hooks speak of the copy, and without the graphs behind tensors that it noted."""
+    memo = {} if memo is None else memo
+    for part in module.modules():
+        noted = (value for value in vars(part).values() if isinstance(value, Tensor) and not value.is_leaf)
+        memo |= {id(value): value.detach() for value in noted if id(value) not in memo}
+    copied = copy.deepcopy(module, memo)
+    for part in copied.modules():
+        for store in (vars(part), *(s for s in vars(part).values() if isinstance(s, dict))):
+            store.update({k: _rebound(v, memo) for k, v in store.items() if isinstance(v, (FunctionType, list))})
+    return copied
+
+
+def _rebound(value: Any, memo: dict[int, Any]) -> Any:
+    """A function of a copied module with the copies in place of what it spoke of; deepcopy leaves functions alone."""
+    if isinstance(value, list):
+        value[:] = [_rebound(item, memo) for item in value]
+        return value
+    if not isinstance(value, FunctionType) or not (value.__closure__ or value.__defaults__):
+        return memo.get(id(value), value)
+    if id(value) not in memo:
+        cells = tuple(CellType() for _ in value.__closure__ or ())
+        memo[id(value)] = made = FunctionType(value.__code__, value.__globals__, value.__name__, None, cells)
+        made.__defaults__ = tuple(_rebound(item, memo) for item in value.__defaults__ or ()) or None
+        made.__kwdefaults__ = value.__kwdefaults__
+        for new, old in zip(cells, value.__closure__ or (), strict=True):
+            with suppress(ValueError):  # one that has nothing in it yet
+                new.cell_contents = _rebound(old.cell_contents, memo)
+    return memo[id(value)]
 
 
 def own(module: nn.Module, names: Iterable[str]) -> None:
@@ -86,14 +120,19 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def fingerprint(model: nn.Module) -> str:
     """SHA-256 over the name, type, shape and bytes of every parameter and buffer."""
-    _check_shapes(model)
+    _check_weights(model)
     return digest_of(named_tensors(model))
 
 
-def _check_shapes(model: nn.Module) -> None:
+def _check_weights(model: nn.Module) -> None:
     for module in model.modules():
-        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters(recurse=False)):
-            raise BadInput(f"{type(module).__name__} has weights without a shape yet; run the model once on an example")
+        name, own = type(module).__name__, [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if any(nn.parameter.is_lazy(tensor) for tensor in own):
+            raise BadInput(f"{name} has weights without a shape yet; run the model once on an example")
+        if any(tensor.is_meta for tensor in own):
+            raise BadInput(f"{name} has weights without values, on the device meta; load them first")
+        if hasattr(module, "_packed_params"):
+            raise BadInput(f"{name} is quantised, so that its weights are no parameters; hand in the model before that")
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:

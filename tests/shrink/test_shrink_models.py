@@ -46,7 +46,7 @@ def exact_under_all_masks(name: str) -> None:
     for share in (0.1, 0.5, 0.9):
         close(sub, share, random)
         small, _, _ = rewritten(captured, masks_of(sub))
-        gaps = check(copy.deepcopy(sub).double(), in_float64(small), x, other_size=captured.dynamic_size)
+        gaps = check(copy.deepcopy(sub).double(), in_float64(small), as_float64(x), captured)
         assert max(gaps.values()) <= TOLERANCE
         assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in sub.network.parameters())
     masked = copy.deepcopy(sub).double()
@@ -109,7 +109,7 @@ def test_report_and_plain_module() -> None:
     report = small.shrink_report
     assert report.parameters_before == 531_210
     assert report.parameters_after == sum(p.numel() for p in small.parameters())
-    assert set(report.differences) >= {"example", "random", "random, another batch size", "random, another resolution"}
+    assert set(report.differences) >= {"example", "random", "random, one sample", "random, another resolution"}
     assert max(report.differences.values()) <= TOLERANCE
     assert report.float32 < 1e-5
     assert report.barriers == ()

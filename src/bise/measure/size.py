@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bise.errors import BadInput
+from bise.twin import duplicate
 
 aten = torch.ops.aten
 
@@ -49,9 +49,9 @@ def parameters(model: nn.Module) -> int:
 def size(model: nn.Module, example: Any) -> Size:
     """Count parameters and MACs of `model` for one batch like `example`, on the meta device where that works."""
     try:
-        counter = _counted(copy.deepcopy(model).to("meta").eval(), _to_meta(example))
+        counter = _counted(duplicate(model).to("meta"), _to_meta(example))
     except (RuntimeError, NotImplementedError):  # the forward pass looks at values: then it has to be computed
-        counter = _counted(copy.deepcopy(model).eval(), example)
+        counter = _counted(duplicate(model), example)
     return Size(
         parameters=parameters(model),
         macs=sum(counter.macs.values()),
@@ -62,6 +62,7 @@ def size(model: nn.Module, example: Any) -> Size:
 
 
 def _counted(model: nn.Module, x: Any) -> _Counter:
+    model.eval()
     counter = _Counter(model)
     with torch.no_grad(), counter:
         model(**x) if isinstance(x, Mapping) else model(x)

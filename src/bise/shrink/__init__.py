@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,14 +11,15 @@ from torch import Tensor, fx, nn
 
 from bise.errors import BadInput
 from bise.measure.size import parameters
-from bise.models.outputs import device_of, tensors_in, to_device, wavers
+from bise.models.outputs import call, device_of, tensors_in, to_device, wavers
 from bise.shrink.analysis import Analysis, Barrier
-from bise.shrink.capture import Captured, capture
+from bise.shrink.capture import Captured, as_module, capture
 from bise.shrink.channel_rules import FULL_WIDTH
 from bise.shrink.folding import fold
 from bise.shrink.rewrite import Rewrite
 from bise.shrink.rules import RULES
-from bise.shrink.verify import NotExact, as_float64, check, difference, in_float64
+from bise.shrink.verify import NotExact, OtherSize, as_float64, check, difference, in_float64
+from bise.twin import duplicate
 
 if TYPE_CHECKING:
     from bise.gates import Subnetwork
@@ -70,7 +70,8 @@ def shrink(
     if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
         raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
     sub.place(example)
-    masked = copy.deepcopy(sub).eval()
+    masked = duplicate(sub)
+    masked.eval()
     try:
         wavering = wavers(masked, example)
     except torch.OutOfMemoryError:
@@ -82,27 +83,27 @@ def shrink(
         ) from error
     if wavering:
         raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
-    captured = capture(sub, example)
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
-    small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
-    if barriers and on_barrier == "raise":
-        raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
-    if fold_batchnorm:
-        derived |= fold(small)
-    masked.double()
-    free = {"other_size": captured.dynamic_size, "other_length": captured.dynamic_length}
-    try:
-        differences = check(masked, in_float64(small), example, **free)
-    except NotExact:
-        # a model may round to float32 by itself; then the check needs a graph captured in float64, casts and all
-        again = in_float64_by_capture(masked, example, fold_batchnorm)
-        differences = check(masked, again, example, **free)
+    for free in (True, False):
+        captured = capture(sub, example, free_sizes=free)
+        small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
+        if barriers and on_barrier == "raise":
+            raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
+        if fold_batchnorm:
+            derived |= fold(small)
+        try:
+            differences = proof(masked, small, example, captured, fold_batchnorm)
+        except OtherSize:  # the model branches on sizes: then they can't be free
+            if not free:
+                raise
+        else:
+            break
     settle(small, derived, dtype_of(sub))
     report = ShrinkReport(
         parameters_before=sum(p.numel() for p in sub.network.parameters()),
         parameters_after=parameters(small),
         differences=differences,
-        float32=difference(copy.deepcopy(sub).eval(), small, example),
+        float32=difference(masked, small, example),
         barriers=barriers,
     )
     object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
@@ -119,9 +120,30 @@ def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.Graph
     return module, new.derived & names, tuple(net.barriers)
 
 
+def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured, folded: bool) -> dict[str, float]:
+    """{case: relative difference} between the masked network and the shrunk one in float64."""
+    precise, inputs = duplicate(masked).double(), as_float64(example)
+    try:
+        with torch.no_grad():
+            call(precise, inputs)
+    except (RuntimeError, ValueError, TypeError):
+        # a model may make float32 of its inputs by itself, and then not know what to do with weights in float64: its
+        # graph stands in for it, if it is the model's in the precision that it has
+        graph = as_module(captured)
+        check(masked, graph, example, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
+        return check(in_float64(graph), in_float64(small), inputs, captured)
+    try:
+        return check(precise, in_float64(small), inputs, captured)
+    except OtherSize:
+        raise
+    except NotExact:
+        # or it may round to float32; then the check needs a graph captured in float64, casts and all
+        return check(precise, in_float64_by_capture(precise, inputs, folded), inputs, captured)
+
+
 def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool) -> nn.Module:
     """The shrunk network of a subnetwork that was turned to float64 before it was captured."""
-    captured = capture(masked, as_float64(example))
+    captured = capture(masked, example)
     masks = {number: gate.mask for number, gate in enumerate(masked.gates)}
     small, _, _ = rewritten(captured, masks)  # type: ignore[arg-type]
     if fold_batchnorm:

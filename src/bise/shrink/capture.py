@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import operator
 import re
@@ -16,11 +17,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx.experimental.symbolic_shapes import is_concrete_int
 from torch.utils._pytree import tree_unflatten
 
 from bise.errors import BadInput
 from bise.models.outputs import plain_output
+from bise.shrink import sizes
 
 if TYPE_CHECKING:
     from bise.gates import Subnetwork
@@ -55,25 +56,64 @@ class Captured:
     """Whether height and width are free in the graph."""
     dynamic_length: bool = False
     """Whether the length of token sequences is."""
+    held: dict[int, dict[int, int]] = field(default_factory=dict)
+    """{input: {dimension: the only size}} where they are not."""
+    doubtful: tuple[int, ...] = ()
+    """Changes of all free sizes under which the model may take another way than the graph."""
     outputs: Any = 0
     """What the model returns, dicts and tuples of tensors, each as its place among the outputs of the graph."""
 
 
-def capture(sub: Subnetwork, example: Any) -> Captured:
-    """Export the masked network with a free batch size, and a free height and width where the model allows them."""
+def capture(sub: Subnetwork, example: Any, *, free_sizes: bool = True) -> Captured:
+    """Export the masked network with a free batch size, and free heights, widths and lengths if asked and possible."""
     sub.place(example)
     modes = {module: module.training for module in sub.modules()}
+    sub.eval()
+    # clones: torch.export stumbles over a part of a larger tensor
+    inputs = tuple(value.clone() if isinstance(value, Tensor) else value for value in _values(example))
     try:
         with torch.no_grad():
-            program = _exported(sub.eval(), example)
+            program = _exported(sub, tuple(example) if isinstance(example, Mapping) else None, inputs, free_sizes)
     finally:
         for module, mode in modes.items():
             module.training = mode
     captured = _lifted(program, example)
-    captured.dynamic_size = isinstance(example, Tensor) and _free_size(captured.graph)
-    captured.dynamic_length = has_free_length(captured.graph)
+    captured.dynamic_size, captured.dynamic_length = (sizes.free(program, tokens=t) for t in (False, True))
+    captured.held, captured.doubtful = sizes.held(program), sizes.doubtful(program, inputs)
     _normalise(captured.graph)
     return captured
+
+
+def as_module(captured: Captured) -> fx.GraphModule:
+    """The graph as it was captured, at full width and under its masks."""
+    graph, root = fx.Graph(), nn.Module()
+    new: dict[fx.Node, fx.Node] = {}
+    names = iter(captured.keys or (f"x{number}" for number in itertools.count()))
+    for node in captured.graph.nodes:
+        if node.op == "placeholder" and node.name in captured.tensors:
+            root.register_buffer(node.name, captured.tensors[node.name])
+            new[node] = graph.get_attr(node.name)
+        elif node.op == "placeholder":
+            new[node] = graph.placeholder(next(names))
+        elif node.op == "output":
+            leaves: Any = node.args[0]
+            graph.output(structured(captured.outputs, lambda place: new[leaves[place]]))  # noqa: B023
+        else:
+            new[node] = graph.node_copy(node, new.__getitem__)
+    return fx.GraphModule(root, graph, class_name="Captured")
+
+
+def structured(outputs: Any, leaf: Callable[[int], Any]) -> Any:
+    """What the model returned, under its names and in its order: logits need not come first."""
+    if isinstance(outputs, dict):
+        return {key: structured(value, leaf) for key, value in outputs.items()}
+    if isinstance(outputs, tuple):
+        return tuple(structured(value, leaf) for value in outputs)
+    return leaf(outputs)
+
+
+def _values(example: Any) -> tuple[Any, ...]:
+    return tuple(example.values()) if isinstance(example, Mapping) else (example,)
 
 
 class _Positional(nn.Module):
@@ -90,12 +130,12 @@ class _Positional(nn.Module):
         return plain_output(self.sub(**dict(zip(self.keys, inputs, strict=True))))
 
 
-def _exported(sub: Subnetwork, example: Any, free_size: bool = True) -> ExportedProgram:
-    keys = tuple(example) if isinstance(example, Mapping) else None
-    inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
+def _exported(
+    sub: Subnetwork, keys: tuple[str, ...] | None, inputs: tuple[Any, ...], free_sizes: bool, pictures: bool = True
+) -> ExportedProgram:
     kinds = [type(module).__name__ for module in sub.modules()]
-    sizes = free_size and not any(_ATTENTION.search(kind) or _PADS_BY_SIZE.search(kind) for kind in kinds)
-    shapes = {"inputs": tuple(_free(value, sizes) for value in inputs)}
+    pictures &= free_sizes and not any(_ATTENTION.search(kind) or _PADS_BY_SIZE.search(kind) for kind in kinds)
+    shapes = {"inputs": tuple(_free(value, free_sizes, pictures) for value in inputs)}
     try:
         with quiet_export():
             # an empty table decomposes nothing, but turns in-place operations into functional ones
@@ -110,7 +150,9 @@ def _exported(sub: Subnetwork, example: Any, free_size: bool = True) -> Exported
         name = moved[0].removeprefix("sub.network.")
         raise BadInput(f"{name}: the forward pass updates this buffer, which a shrunk network can't; take that out")
     # a flattened picture has as many features as its size says: then the size is not free after all
-    return _exported(sub, example, free_size=False) if sizes and _size_in_features(program.graph) else program
+    if pictures and _size_in_features(program.graph):
+        return _exported(sub, keys, inputs, free_sizes, pictures=False)
+    return program
 
 
 def _program(module: nn.Module, inputs: tuple[Any, ...], shapes: dict[str, Any]) -> ExportedProgram:
@@ -131,30 +173,16 @@ def _size_in_features(graph: fx.Graph) -> bool:
     return any(isinstance(v.shape[1], torch.SymInt) for v in rows)
 
 
-def _free(value: Any, sizes: bool) -> Any:
+def _free(value: Any, lengths: bool, pictures: bool) -> Any:
     """The free dimensions of an input: the batch; height and width of pictures; the length of token sequences."""
     if not isinstance(value, Tensor):
         return None
     if value.dim() and value.shape[0] < 2:
         raise BadInput(f"the example has a batch of {value.shape[0]}; give at least two samples, so that it stays free")
     free: dict[int, Any] = {0: Dim.DYNAMIC} if value.dim() else {}
-    if value.dim() == 4 and sizes:
-        free |= {2: Dim.AUTO, 3: Dim.AUTO}
-    if is_tokens(value):
-        free |= {1: Dim.AUTO}
+    if lengths if sizes.is_tokens(value) else pictures:
+        free |= dict.fromkeys(sizes.size_dims(value), Dim.AUTO)
     return free
-
-
-def is_tokens(value: Any) -> bool:
-    """Whether an input is [samples, length] of whole numbers."""
-    return isinstance(value, Tensor) and value.dim() == 2 and not value.is_floating_point()
-
-
-def has_free_length(graph: fx.Graph) -> bool:
-    """Whether there are inputs of tokens, and all of them have a free length."""
-    values = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder" and node.users]
-    lengths = [v.shape[1] for v in values if is_tokens(v) and isinstance(v.shape[0], torch.SymInt)]
-    return bool(lengths) and not any(is_concrete_int(length) for length in lengths)
 
 
 @contextmanager
@@ -166,6 +194,9 @@ def quiet_export() -> Iterator[None]:
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
+            warnings.filterwarnings(
+                "ignore", message="The tensor attribute .* assigned during export"
+            )  # noted features
             yield
     finally:
         logging.disable(before)
@@ -193,12 +224,6 @@ def _lifted(program: ExportedProgram, example: Any) -> Captured:
     leaves: Any = next(node for node in captured.graph.nodes if node.op == "output").args[0]
     captured.outputs = tree_unflatten(range(len(leaves)), program.call_spec.out_spec)
     return captured
-
-
-def _free_size(graph: fx.Graph) -> bool:
-    shapes = [node.meta["val"].shape for node in graph.nodes if node.op == "placeholder" and node.users]
-    last: Any = shapes[-1] if shapes else ()
-    return len(last) == 4 and not is_concrete_int(last[2]) and not is_concrete_int(last[3])
 
 
 # normal forms

@@ -118,7 +118,14 @@ def pooled(node: fx.Node, value: Tensor) -> Tensor:
     padding: Any = node.args[3] if len(node.args) > 3 else 0
     counted = node.args[5] if len(node.args) > 5 else True
     padded = bool(padding) and any(torch.as_tensor(padding).flatten().tolist())
-    return torch.where(value == 0, value, torch.nan) if padded and counted else value
+    divided = len(node.args) > 6 and node.args[6] is not None
+    return torch.where(value == 0, value, torch.nan) if (padded and counted) or divided else value
+
+
+def cast(node: fx.Node, value: Tensor) -> Tensor:
+    """Whole numbers and flags are other constants than what they were made of."""
+    kind: Any = node.kwargs.get("dtype")
+    return value if kind is None or kind.is_floating_point else torch.full_like(value, torch.nan)
 
 
 def padded(node: fx.Node, value: Tensor) -> Tensor:

@@ -18,13 +18,19 @@ def fold(module: fx.GraphModule) -> set[str]:
         if node.op != "call_function" or node.target is not aten.batch_norm.default:
             continue
         layer: Any = node.args[0]
-        if layer.op == "call_function" and layer.target in _LAYERS and len(layer.users) == 1:
+        if layer.op == "call_function" and layer.target in _LAYERS and len(layer.users) == 1 and not _by_token(layer):
             made |= _fold_one(module, layer, node)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     module.recompile()
     _drop_unused(module)
     return made
+
+
+def _by_token(layer: fx.Node) -> bool:
+    """Whether a linear layer's outputs are [samples, tokens, channels]: BatchNorm behind it is over the tokens."""
+    made = layer.meta.get("was")
+    return layer.target is aten.linear.default and made is not None and made.dim() > 2
 
 
 def _fold_one(module: fx.GraphModule, layer: fx.Node, norm: fx.Node) -> set[str]:

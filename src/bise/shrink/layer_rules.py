@@ -88,7 +88,7 @@ class Layer:
             filters = self._group_weight(new, node, inputs, kept, weight)
             offset: Any = None
         else:
-            packed = new.packed[x]
+            packed = new.whole(x)
             ids = torch.arange(weight.shape[1]) if packed.ids is None else packed.ids
             filters = new.constant(node.args[1], (0, outputs), (1, ids))  # type: ignore[arg-type]
             offset = gone_constants(net, x, ids)
@@ -195,7 +195,7 @@ class Product:
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         x, weight, bias = self._parts(node)
-        packed, outputs = new.packed[x], must.nonzero().flatten()
+        packed, outputs = new.whole(x), must.nonzero().flatten()
         ids = torch.arange(new.net.constants[weight].shape[0]) if packed.ids is None else packed.ids
         kernel = new.constant(weight, (0, ids), (1, outputs))
         dim = len(new.net.shape(x)) - 1

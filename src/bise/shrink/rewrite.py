@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from bise.shrink.analysis import Analysis, Packed
+from bise.shrink.capture import structured
 
 aten = torch.ops.aten
 
@@ -32,26 +34,28 @@ class Rewrite:
         for number, node in enumerate(inputs):
             name = captured.keys[number] if captured.keys else "x" if len(inputs) == 1 else f"x{number}"
             self.packed[node] = Packed(node=self.graph.placeholder(name))
+        for number, dims in captured.held.items():
+            self._hold(self.packed[inputs[number]].node, dims)
         for node in captured.graph.nodes:
             self._current = node
             if node in self.net.rule_of and node in self.net.must:
                 self.packed[node] = self.net.rule_of[node].emit(self, node, self.net.must[node])
             elif node.op == "output":
                 leaves: Any = node.args[0]
-                outputs = self.full(leaves[0]) if len(leaves) == 1 else self._outputs(captured.outputs, leaves)
-                self.graph.output(outputs)
+                structure = 0 if len(leaves) == 1 else captured.outputs
+                self.graph.output(structured(structure, lambda place: self.full(leaves[place])))  # noqa: B023
         self.graph.eliminate_dead_code()
         _in_place(self.graph)
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name="Shrunk")  # takes only what the graph reads
 
-    def _outputs(self, structure: Any, leaves: Any) -> Any:
-        """What the model returned, under its names and in its order: logits need not come first."""
-        if isinstance(structure, dict):
-            return {key: self._outputs(value, leaves) for key, value in structure.items()}
-        if isinstance(structure, tuple):
-            return tuple(self._outputs(value, leaves) for value in structure)
-        return self.full(leaves[structure])
+    def _hold(self, node: fx.Node, dims: Mapping[int, int]) -> None:
+        """Refuse inputs of other sizes than the only ones that the graph was captured for."""
+        for dim, size in dims.items():
+            found = self.graph.call_function(aten.sym_size.int, (node, dim))
+            fits = self.graph.call_function(operator.eq, (found, size))
+            what = f"{node.target}: dimension {dim} has to be {size}, as in the example; for other sizes shrink it anew"
+            self.graph.call_function(torch._assert, (fits, what))
 
     # operations
 
@@ -85,6 +89,10 @@ class Rewrite:
         if state is None:
             return self.packed[node].node
         return self.take(node, torch.arange(state.count)).node
+
+    def whole(self, node: fx.Node) -> Packed:
+        """A tensor as it is in the new graph: narrowed, or a parameter or buffer that a layer reads in x's place."""
+        return self.packed[node] if node in self.packed else Packed(node=self.full(node))
 
     def take(self, node: fx.Node, wanted: Tensor, *, dim: int | None = None, any_order: bool = False) -> Packed:
         """A tensor with exactly the wanted channels: as it is where that fits, else through an index operation."""

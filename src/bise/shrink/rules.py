@@ -17,6 +17,7 @@ from bise.shrink.channel_rules import (
     Same,
     Size,
     Spatial,
+    cast,
     computed,
     padded,
     pooled,
@@ -59,7 +60,8 @@ def _table() -> dict[Any, Rule]:
         rules[getattr(aten, f"conv{n}d").default] = Layer()
         rules[getattr(aten, f"conv{n}d").padding] = Layer()
     rules |= {target: Arithmetic() for target in (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.div.Tensor)}
-    rules |= {target.default: Same() for target in (aten.clone, aten.alias, aten.detach, aten._to_copy)}
+    rules |= {target.default: Same() for target in (aten.clone, aten.alias, aten.detach)}
+    rules[aten._to_copy.default] = Same(cast)
     rules |= {target.default: Size() for target in (aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty)}
     return rules
 

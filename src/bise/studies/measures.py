@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +23,7 @@ from bise.models.outputs import to_device
 from bise.placement import Site, place
 from bise.refinement import Refinement
 from bise.shrink import capture, rewritten
+from bise.twin import duplicate
 
 PROBE = ExtractConfig.paper(head_epochs=100)
 """The supplement's auxiliary classifier: 100 epochs of SGD, 0.1, 0.9, 1e-4."""
@@ -33,7 +33,7 @@ class Sizes:
     """Parameters and MACs of the networks that masks leave of one model; the model is captured once, on the CPU."""
 
     def __init__(self, model: nn.Module, sites: tuple[Site, ...], inputs: Inputs) -> None:
-        dense = copy.deepcopy(model).cpu()
+        dense = duplicate(model).cpu()
         self.sites = sites
         sub = Subnetwork(dense, sites)
         self.captured = capture(sub, to_device(inputs.example(8), torch.device("cpu")))
