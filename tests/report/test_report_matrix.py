@@ -5,8 +5,9 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from bise.report.facts import Facts
+from bise.report.leaning import headline
 from bise.report.matrix import layout, matrix
-from bise.report.words import cell_of, group_text, headline, warnings
+from bise.report.words import cell_of, group_text, warnings
 
 
 def page_facts(summary, **config) -> Facts:
@@ -66,28 +67,80 @@ def test_very_many_groups_keep_the_page_small():
     assert Count(matrix(facts(), "Groups", hundred, {}, "x")).cells == len(hundred)
 
 
+def audit(accuracies, n=400):
+    """Of cells {(y, b): accuracy} with n samples each, or {(y, b): (accuracy, n)}."""
+    cells = {f"y={y} b={b}": v if isinstance(v, tuple) else (v, n) for (y, b), v in accuracies.items()}
+    return {
+        "unbiased": sum(value for value, _ in cells.values()) / len(cells),
+        "interval": {"unbiased": [0.4, 0.6]},
+        "by_group": {name: value for name, (value, _) in cells.items()},
+        "n_by_group": {name: n for name, (_, n) in cells.items()},
+    }
+
+
+def two_classes(aligned, conflicting):
+    """Two targets with two biases, b = y the aligned one."""
+    return audit({(0, 0): aligned, (1, 1): aligned, (0, 1): conflicting, (1, 0): conflicting})
+
+
+def said(before, after=None, **more):
+    summary = {"vanilla": before, "weights": {"before": "a", "after": "a"}, "data": {"aligned": [[0, 1]]}, **more}
+    if after is not None:
+        summary["subnetwork"] = after | {"units": {"open": 3, "all": 4}}
+    return headline(page_facts(summary))
+
+
 def test_the_headline_is_no_stronger_than_the_figures():
-    def audit(aligned, conflicting, spread=0.02):
-        def part(value):
-            return {"accuracy": value, "interval": [value - spread, value + spread], "n": 100}
-
-        return {"accuracy": 0.5, "unbiased": 0.5, "aligned": part(aligned), "conflicting": part(conflicting)}
-
-    def words(before, after=None, **more):
-        summary = {"vanilla": before, "weights": {"before": "a", "after": "a"}, **more}
-        if after is not None:
-            summary["subnetwork"] = after | {"units": {"open": 3, "all": 4}}
-        return headline(page_facts(summary))
-
-    assert "leans on bias" in words(audit(0.9, 0.3))
-    assert "no clear lean" in words(audit(0.9, 0.89))
-    better = words(audit(0.9, 0.3), audit(0.9, 0.6))
+    start = two_classes(0.9, 0.3)
+    assert "leans on bias: 30\u202f% right where bias misleads it, 90\u202f% where it helps, each target" in said(start)
+    assert "no clear lean" in said(two_classes(0.9, 0.89))
+    better = said(start, two_classes(0.9, 0.6))
     assert "gets 60\u202f% where bias misleads, with 75\u202f% of the units and not one weight changed" in better
-    assert "about as well" in words(audit(0.9, 0.3), audit(0.9, 0.31))
-    assert "does better, though so few samples leave doubt: 33\u202f%" in words(audit(0.9, 0.3), audit(0.9, 0.33))
-    assert "does worse, though so few samples leave doubt: 27\u202f%" in words(audit(0.9, 0.3), audit(0.9, 0.27))
-    assert "does worse" in words(audit(0.9, 0.3), audit(0.9, 0.2))
-    assert "not one weight" not in words(audit(0.9, 0.3), audit(0.9, 0.6), weights={"before": "a", "after": "b"})
+    assert "about as well" in said(start, two_classes(0.9, 0.31))
+    doubt = "though so few samples leave doubt"
+    assert f"does better, {doubt}: 33\u202f%" in said(start, two_classes(0.9, 0.33))
+    assert f"does worse, {doubt}: 27\u202f%" in said(start, two_classes(0.9, 0.27))
+    assert "does worse: 20" in said(start, two_classes(0.9, 0.2))
+    assert "not one weight" not in said(start, two_classes(0.9, 0.6), weights={"before": "a", "after": "b"})
+
+
+def test_a_model_that_can_not_see_the_bias_does_not_lean():
+    """Both groups of a class are alike, but the class that is known better has most of the aligned samples."""
+    blind = audit({(0, 0): (0.5, 100), (0, 1): (0.5, 900), (1, 1): (0.9, 900), (1, 0): (0.9, 100)})
+    # over samples: aligned (50 + 810) / 1000 = 86 %, conflicting (450 + 90) / 1000 = 54 %
+    assert "no clear lean on bias: 70\u202f% right where it might mislead, 70\u202f% where it helps" in said(blind)
+    after = audit({(0, 0): (0.8, 100), (0, 1): (0.4, 900), (1, 1): (0.9, 900), (1, 0): (0.9, 100)})
+    assert "does worse, though" in said(blind, after), "65 % as the mean over the classes, 70 % before"
+
+
+def test_the_gap_has_the_interval_of_a_difference():
+    """Two classes of 96 aligned and 96 conflicting samples, half of the latter right.
+
+    With Agresti and Coull's variance p̃(1 − p̃)/ñ, ñ = 96 + 3.84: for a half it is 0.25/99.84 = 0.0025, so that the
+    difference of the means has a standard error of √(2 · 0.0025/2) = 0.05, and 1.96 of them are 9.8 points.
+    """
+    assert "no clear lean" in said(audit({(0, 0): 55 / 96, (1, 1): 55 / 96, (0, 1): 0.5, (1, 0): 0.5}, n=96))
+    assert "leans" in said(audit({(0, 0): 60 / 96, (1, 1): 60 / 96, (0, 1): 0.5, (1, 0): 0.5}, n=96))
+
+
+def test_a_lean_that_no_class_can_tell_is_not_told():
+    apart = audit({(0, 0): 0.9, (1, 0): 0.3})
+    assert "Whether this model leans on bias can’t be told: no target has test samples" in said(apart)
+    assert "right on 60\u202f% as the mean of all groups" in said(apart)
+    assert "does about as well: 61\u202f% as the mean of all groups" in said(apart, audit({(0, 0): 0.9, (1, 0): 0.32}))
+    part = audit({(0, 0): 0.9, (0, 1): 0.3, (1, 0): 0.1})
+    assert "30\u202f% right where bias misleads it, 90\u202f% where it helps, each target with both kinds" in said(part)
+
+
+def test_groups_by_alignment_are_means_over_classes_already():
+    values = {"aligned, aligned": 0.9, "aligned, conflicting": 0.5, "conflicting, conflicting": 0.3}
+    found = {"unbiased": 0.5, "by_group": values, "n_by_group": dict.fromkeys(values, 100)}
+    near = {name: [value - 0.05, value + 0.05] for name, value in values.items()}
+    two = {"aligned": [[0, 1], [1, 0]], "biases": ["left", "right"]}
+    text = said(found | {"interval_by_group": near}, data=two)
+    assert "leans on left and right: 40\u202f% right where a bias misleads it, 90\u202f% where every bias helps" in text
+    far = {name: [value - 0.5, value + 0.5] for name, value in values.items()}
+    assert "no clear lean" in said(found | {"interval_by_group": far}, data=two)
 
 
 def test_what_to_mind():

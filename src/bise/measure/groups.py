@@ -69,11 +69,11 @@ def group_accuracy(
     sizes = torch.bincount(inverse).tolist()
     hits_by_cell = torch.bincount(inverse[correct], minlength=len(ids)).tolist()
     group_of = _group_of(ids.tolist(), names, groups)
-    members: dict[str, list[_Estimate]] = {}
+    members: dict[str, list[Estimate]] = {}
     for cell_id, cell_hits, size in zip(ids.tolist(), hits_by_cell, sizes, strict=True):
-        members.setdefault(group_of[cell_id], []).append(_proportion(cell_hits, size))
-    estimates = {group: _mean(parts) for group, parts in members.items()}
-    unbiased = _mean(list(estimates.values()))
+        members.setdefault(group_of[cell_id], []).append(proportion(cell_hits, size))
+    estimates = {group: mean_of(parts) for group, parts in members.items()}
+    unbiased = mean_of(list(estimates.values()))
     worst = min(estimates, key=lambda group: estimates[group].value)
     hits = int(correct.sum())
     return GroupAccuracy(
@@ -102,23 +102,25 @@ def subset_accuracy(correct: Tensor, mask: Tensor) -> tuple[float, tuple[float, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Estimate:
+class Estimate:
+    """An accuracy with its variance, its 95 % interval and the samples behind it."""
+
     value: float
     variance: float
     interval: tuple[float, float]
     n: int
 
 
-def _proportion(correct: int, n: int) -> _Estimate:
+def proportion(correct: int, n: int) -> Estimate:
     """One cell's accuracy, with Wilson's interval and the Agresti-Coull variance p̃(1 − p̃)/ñ, ñ = n + z²."""
     # p(1 − p)/n is zero for a cell with 100 %, however few samples it has; p̃ is pulled towards one half.
     adjusted_n = n + Z95**2
     adjusted = (correct + Z95**2 / 2) / adjusted_n
     variance = adjusted * (1 - adjusted) / adjusted_n
-    return _Estimate(value=correct / n, variance=variance, interval=wilson(correct, n), n=n)
+    return Estimate(value=correct / n, variance=variance, interval=wilson(correct, n), n=n)
 
 
-def _mean(parts: Sequence[_Estimate]) -> _Estimate:
+def mean_of(parts: Sequence[Estimate]) -> Estimate:
     """The unweighted mean of independent estimates, with a normal interval clipped to [0, 1]."""
     if len(parts) == 1:
         return parts[0]
@@ -126,7 +128,7 @@ def _mean(parts: Sequence[_Estimate]) -> _Estimate:
     variance = math.fsum(part.variance for part in parts) / len(parts) ** 2
     half = Z95 * math.sqrt(variance)
     interval = max(0.0, value - half), min(1.0, value + half)
-    return _Estimate(value=value, variance=variance, interval=interval, n=sum(part.n for part in parts))
+    return Estimate(value=value, variance=variance, interval=interval, n=sum(part.n for part in parts))
 
 
 def _group_of(cells: Sequence[int], names: Mapping[int, str], groups: Mapping[int, str] | None) -> Mapping[int, str]:

@@ -77,7 +77,7 @@ def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit
         caption += f", the {WORST} worst of {len(values):,} groups"
     where = listed(facts, names) if len(values) > MOST_GROUPS else layout(facts, names)
     numbers = {name: i for i, name in enumerate(names)}
-    helps = _helping(facts)
+    helps = helping(facts)
     head = tag(
         "thead",
         tag(
@@ -123,7 +123,7 @@ def _cell(facts: Facts, group: str, value: float | None, audit: Mapping[str, Any
     return tag("td", f"{100 * value:.0f}", cls=cls, title=words, data_group=number)
 
 
-def _helping(facts: Facts) -> set[tuple[int, tuple[int, ...]] | None]:
+def helping(facts: Facts) -> set[tuple[int, tuple[int, ...]] | None]:
     """The cells in which every bias is the aligned one."""
     aligned = facts.data.get("aligned") or []
     return {(y, b) for y, b in enumerate(zip(*aligned, strict=True))} if aligned else set()

@@ -13,10 +13,11 @@ from bise.report.colours import theme_css
 from bise.report.courses import course
 from bise.report.examples import samples
 from bise.report.facts import Facts
+from bise.report.leaning import evenly, headline, within
 from bise.report.markup import Html, foreign, tag
 from bise.report.sections import accuracy, groups, removed
 from bise.report.sliding import sliding
-from bise.report.words import headline, percent, warnings
+from bise.report.words import percent, warnings
 
 
 def page(facts: Facts) -> str:
@@ -80,16 +81,24 @@ def _tiles(facts: Facts) -> Html | None:
     models = facts.models
     if "vanilla" not in models:
         return None
+    found = within(facts, models["vanilla"])
+    how = "" if found is None else f", {evenly(facts, found)}"
     wanted = (
-        (
-            f"Where {facts.misleads} (conflicting)",
-            lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
-        ),
+        (f"Where {facts.misleads} (conflicting){how}", lambda m: _kind(facts, m, "conflicting")),
         ("Worst group", lambda m: (m["worst_group"], m["interval"]["worst_group"])),
         ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
-        (f"Where {facts.helps} (aligned)", lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"])),
+        (f"Where {facts.helps} (aligned){how}", lambda m: _kind(facts, m, "aligned")),
     )
     return tag("ul", [_tile(title, read, facts) for title, read in wanted], cls="tiles")
+
+
+def _kind(facts: Facts, audit: dict[str, Any], name: str) -> tuple[float | None, Any]:
+    """Accuracy and interval of aligned or conflicting samples: the headline's, or over all such samples."""
+    found = within(facts, audit)
+    if found is None:
+        return audit[name]["accuracy"], audit[name]["interval"]
+    part = found.aligned if name == "aligned" else found.conflicting
+    return part.value, part.interval
 
 
 def _tile(title: str, read: Any, facts: Facts) -> Html:

@@ -51,7 +51,9 @@ def accuracy(facts: Facts) -> Html | None:
         "How often it is right",
         tag(
             "p",
-            f"Lines are 95 % intervals: where two of them are apart, chance is an unlikely reason.{dense}",
+            "Lines are 95 % intervals: where two of them are apart, chance is an unlikely reason. Aligned and"
+            f" conflicting are over all such samples here, so that a common {facts.target} weighs more than at the top."
+            f"{dense}",
             cls="lead",
         ),
         tag(

@@ -1,4 +1,4 @@
-"""The sentences of the page: what the model leaned on, what to mind, how to do it again."""
+"""The sentences of the page: what to mind, what groups are called, how to do it again."""
 
 from __future__ import annotations
 
@@ -9,63 +9,10 @@ from typing import Any
 
 from bise.report.facts import Facts
 
-ALIKE = 0.02
-"""Accuracies no further apart are about the same to a reader, whatever their intervals."""
-
 
 def percent(value: float | None, digits: int = 0) -> str:
     """A share as a percentage, its sign kept on the line; a dash where there is none."""
     return "–" if value is None else f"{100 * value:.{digits}f}\u202f%"
-
-
-def headline(facts: Facts) -> str:
-    """The page in one or two sentences, no stronger than the intervals allow."""
-    models, bias = facts.models, facts.bias
-    before = models.get("vanilla")
-    if before is None:
-        return "A subnetwork was extracted; without a test split there is nothing to compare it on."
-    aligned, conflicting = before["aligned"], before["conflicting"]
-    if aligned["accuracy"] is None or conflicting["accuracy"] is None:
-        return f"This model is right on {percent(before['accuracy'])} of the test samples."
-    leans = aligned["interval"][0] > conflicting["interval"][1]
-    verb = "leans" if "subnetwork" not in models else "leaned"
-    help_ = "it helps" if len(facts.biases) == 1 else facts.helps
-    if leans:
-        first = (
-            f"This model {verb} on {bias}: {percent(conflicting['accuracy'])} right where {facts.misleads} it,"
-            f" {percent(aligned['accuracy'])} where {help_}."
-        )
-    else:
-        first = (
-            f"This model shows no clear lean on {bias}: {percent(conflicting['accuracy'])} right where it might"
-            f" mislead, {percent(aligned['accuracy'])} where {help_}."
-        )
-    after = models.get("subnetwork")
-    return first if after is None else f"{first} {_gain(facts, before, after)}"
-
-
-def _gain(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
-    was, now = before["conflicting"], after["conflicting"]
-    kept = _kept(facts)
-    weights = " and not one weight changed" if facts.weights_kept else ""
-    figure = f"{percent(now['accuracy'])} where {facts.misleads}"
-    if now["interval"][0] > was["interval"][1]:
-        return f"The subnetwork inside it gets {figure}, with {kept}{weights}."
-    if now["interval"][1] < was["interval"][0]:
-        return f"The subnetwork does worse: {figure}, with {kept}."
-    difference = now["accuracy"] - was["accuracy"]
-    if abs(difference) > ALIKE:
-        word = "better" if difference > 0 else "worse"
-        return f"The subnetwork does {word}, though so few samples leave doubt: {figure}, with {kept}{weights}."
-    return f"The subnetwork does about as well: {figure}, with {kept}{weights}."
-
-
-def _kept(facts: Facts) -> str:
-    size = facts.shrunk.get("parameters")
-    if size:
-        return f"{percent(size['shrunk'] / max(1, size['dense']))} of the parameters"
-    units = facts.summary["subnetwork"].get("units")
-    return f"{percent(units['open'] / max(1, units['all']))} of the units" if units else "its mask"
 
 
 def warnings(facts: Facts) -> list[str]:
