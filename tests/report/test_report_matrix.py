@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from bise.report.facts import Facts
 from bise.report.leaning import headline
 from bise.report.matrix import layout, matrix
+from bise.report.page import page
 from bise.report.words import cell_of, group_text, warnings
 
 
@@ -70,11 +71,18 @@ def test_very_many_groups_keep_the_page_small():
 def audit(accuracies, n=400):
     """Of cells {(y, b): accuracy} with n samples each, or {(y, b): (accuracy, n)}."""
     cells = {f"y={y} b={b}": v if isinstance(v, tuple) else (v, n) for (y, b), v in accuracies.items()}
+    worst = min(cells, key=lambda name: cells[name][0])
     return {
+        "accuracy": 0.5,
         "unbiased": sum(value for value, _ in cells.values()) / len(cells),
-        "interval": {"unbiased": [0.4, 0.6]},
+        "worst_group": cells[worst][0],
+        "worst_group_name": worst,
+        "interval": dict.fromkeys(("accuracy", "unbiased", "worst_group"), [0.4, 0.6]),
         "by_group": {name: value for name, (value, _) in cells.items()},
         "n_by_group": {name: n for name, (_, n) in cells.items()},
+        "aligned": {"accuracy": 0.5, "interval": [0.4, 0.6], "n": 100},
+        "conflicting": {"accuracy": 0.5, "interval": [0.4, 0.6], "n": 100},
+        "n": sum(n for _, n in cells.values()),
     }
 
 
@@ -141,6 +149,21 @@ def test_groups_by_alignment_are_means_over_classes_already():
     assert "leans on left and right: 40\u202f% right where a bias misleads it, 90\u202f% where every bias helps" in text
     far = {name: [value - 0.5, value + 0.5] for name, value in values.items()}
     assert "no clear lean" in said(found | {"interval_by_group": far}, data=two)
+
+
+def test_aligned_is_what_is_over_represented_and_not_what_is_usual():
+    """Of the rich 5 % are Asian, of all 3 %; nearly all are white, and so is the usual one of either income."""
+    one = {"aligned": [[0, 1]], "target": "income", "biases": ["race"], "rho": [0.016]}
+    found = two_classes(0.9, 0.3)
+
+    def text(data):
+        return page(page_facts({"vanilla": found, "data": data}))
+
+    goes = "that goes with their income: the one most over-represented there"
+    assert f"In training, 1.6\u202f% of the samples had the race {goes}" in text(one)
+    two = one | {"aligned": [[0, 1], [0, 1]], "biases": ["race", "sex"], "rho": [0.016, 0.5]}
+    assert f"1.6\u202f% of the samples had the race and 50.0\u202f% the sex {goes}" in text(two)
+    assert "usual" not in text(one)
 
 
 def test_what_to_mind():

@@ -125,7 +125,9 @@ def words_used(facts: Facts) -> Html:
     words = {
         "target": f"what the model should tell: here, {facts.target}.",
         "bias": f"what it should not go by: here, {facts.bias}.",
-        "aligned": "samples whose bias is the one that their target usually comes with; going by the bias helps there.",
+        "aligned": "samples whose bias goes with their target: the one whose share there exceeds its share in all the"
+        " training data by the largest factor, unless the data’s maker names another. It need not be the most frequent"
+        " one. Going by the bias helps there.",
         "conflicting": "the others; going by the bias misleads there.",
         "group": "samples with the same target and the same bias.",
         "unbiased": "the mean over groups, so that a large group counts as much as a small one.",

@@ -70,12 +70,12 @@ class Facts:
 
     @property
     def misleads(self) -> str:
-        """Said of conflicting samples: one bias at least is another than usual."""
+        """Said of conflicting samples: one bias at least is not the aligned one."""
         return f"{self.bias} misleads" if len(self.biases) == 1 else "a bias misleads"
 
     @property
     def helps(self) -> str:
-        """Said of aligned samples: every bias is the usual one."""
+        """Said of aligned samples: every bias is the aligned one."""
         return f"{self.bias} helps" if len(self.biases) == 1 else "every bias helps"
 
     def class_name(self, y: int) -> str:

@@ -69,10 +69,15 @@ def _lead(facts: Facts) -> Html | None:
     shares = rho if isinstance(rho, list) else [rho] if rho is not None else []
     biased = ""
     if shares:
-        biased = (
-            f" In training, {' and '.join(percent(r, 1) for r in shares)} of the samples had the usual {facts.bias}"
+        first, *others = (f"the {name}" for name in facts.biases)
+        had = " and ".join(
+            [f"{percent(shares[0], 1)} of the samples had {first}"]
+            + [f"{percent(share, 1)} {name}" for share, name in zip(shares[1:], others, strict=False)]
         )
-        biased += f" of their {facts.target}."
+        biased = (
+            f" In training, {had} that goes with their {facts.target}: the one most over-represented there, unless the"
+            " data’s maker names another."
+        )
     measured = f"Measured on {audited['n']:,} test samples in {groups} groups of {facts.target} and {facts.bias}."
     return tag("p", measured + biased, cls="lead")
 
