@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+from bise.report.assurance import verified
 from bise.report.facts import Facts
 from bise.report.leaning import headline
 from bise.report.matrix import layout, matrix
@@ -77,7 +80,7 @@ def audit(accuracies, n=400):
         "unbiased": sum(value for value, _ in cells.values()) / len(cells),
         "worst_group": cells[worst][0],
         "worst_group_name": worst,
-        "interval": dict.fromkeys(("accuracy", "unbiased", "worst_group"), [0.4, 0.6]),
+        "interval": {key: [0.4, 0.6] for key in ("accuracy", "unbiased", "worst_group")},
         "by_group": {name: value for name, (value, _) in cells.items()},
         "n_by_group": {name: n for name, (_, n) in cells.items()},
         "aligned": {"accuracy": 0.5, "interval": [0.4, 0.6], "n": 100},
@@ -164,6 +167,32 @@ def test_aligned_is_what_is_over_represented_and_not_what_is_usual():
     two = one | {"aligned": [[0, 1], [0, 1]], "biases": ["race", "sex"], "rho": [0.016, 0.5]}
     assert f"1.6\u202f% of the samples had the race and 50.0\u202f% the sex {goes}" in text(two)
     assert "usual" not in text(one)
+
+
+def checked(splits, selection=None):
+    """{title: (mark, text)} of what was promised, for a run with these fingerprints of its splits."""
+    summary = {"vanilla": two_classes(0.9, 0.3), "selection": selection or {"kind": "best", "on": "val, unbiased"}}
+    facts = replace(page_facts(summary, sha256=splits), masks={"fc": [True]})
+    found = re.findall('<li class="([a-z]+)">.*?<h3>(.*?)</h3><p>(.*?)</p>', re.sub("</?bdi>", "", verified(facts)))
+    return {title: (mark, text) for mark, title, text in found}
+
+
+def test_splits_that_are_the_same_break_the_promise():
+    judged = "Judged on samples that were not trained on"
+    selected = "The mask was selected on data that are neither training nor test data"
+    apart = checked({"train": "a", "val": "b", "test": "c"})
+    for title in (judged, selected):
+        assert apart[title][0] == "open", "different fingerprints don't show that no sample is in both"
+        assert "not compared sample by sample" in apart[title][1]
+    assert checked({"train": None, "val": None, "test": None})[judged][0] == "open"
+    leaked = checked({"train": "a", "val": "b", "test": "a"})
+    assert leaked[judged][0] == "failed"
+    assert "The splits test and train have the same fingerprint" in leaked[judged][1]
+    assert leaked[selected][0] == "open"
+    for splits, other in (({"train": "a", "val": "c", "test": "c"}, "test"), ({"train": "a", "val": "a"}, "train")):
+        mark, text = checked(splits)[selected]
+        assert mark == "failed"
+        assert f"The splits val and {other} have the same fingerprint" in text
 
 
 def test_what_to_mind():
