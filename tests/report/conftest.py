@@ -17,6 +17,7 @@ from bise.data.naming import LabelNames
 from bise.data.tables import read_table
 from bise.demo import demo
 from bise.jobs import extract_job, finetune_job, shrink_job
+from bise.report.facts import Facts
 from real_models import make
 
 HOSTILE = (
@@ -26,6 +27,12 @@ HOSTILE = (
     "👩🏽‍🔬 & 'quotes' \"too\"",
     "</script><b>bold</b>\u2028line",
 )
+
+
+def page_facts(summary, **parts) -> Facts:
+    """A run as the page sees it, of which only these parts are there."""
+    empty = {"config": {}, "metrics": [], "thresholds": {}, "samples": {}, "scores": {}, "masks": {}}
+    return Facts(folder="run", place="run", summary=summary, **(empty | parts))
 
 
 def nothing(label, done, total):

@@ -12,9 +12,12 @@ import torch
 import bise
 from bise.data.cells import Cells
 from bise.gates import threshold
-from bise.report.evidence import choose, figures, kinds, roundest, spread, thresholds
+from bise.report.evidence import answers, choose, figures, kinds, roundest, spread, thresholds
+from bise.report.examples import samples
 from bise.report.showing import pixels, png_uri
-from report.conftest import pictures, small_net
+from report.conftest import page_facts, pictures, small_net
+
+SAMPLE = {"index": 0, "y": 0, "b": [1], "group": "y=0 b=1", "before": 1, "after": 0, "values": {"age": "30"}}
 
 
 def test_thresholds_give_masks_of_their_own():
@@ -74,6 +77,23 @@ def test_what_flipped_comes_first():
     assert len(choose(cells, torch.arange(8), kind, count=4)) <= 4
 
 
+def test_a_part_stands_for_the_whole_split():
+    """90 samples of a cell, of which two of three drawn are broken, and 3 of another, of which two are mended."""
+    y = torch.tensor([0] * 93 + [1])
+    cells = Cells.of(y, torch.tensor([0] * 90 + [1] * 3 + [0]), aligned=[0, 1])
+    index = torch.tensor([0, 1, 2, 90, 91, 92, 93])
+    kind = torch.tensor([1, 1, 3, 0, 0, 2, 2])
+    assert answers(cells, index, kind) == {"mended": 2, "broken": 60, "wrong": 2, "right": 30}
+    found = {"split": "test", "looked_at": 7, "of": 94, "answers": answers(cells, index, kind), "samples": [SAMPLE]}
+    text = samples(page_facts({}, samples=found))
+    assert "Of 94 samples, about 2 were wrong before and are right now, and about 60 were right and are wrong" in text
+    assert "estimated from 7 of them" in text
+    all_of_it = samples(page_facts({}, samples=found | {"looked_at": 94}))
+    assert (
+        "Of 94 samples, 2 were wrong before and are right now, and 60 were right and are wrong now. From" in all_of_it
+    )
+
+
 def test_flips_of_both_kinds_are_mixed():
     """900 mended and 60 broken samples: a reader of the first 28 sees about two of the first to one of the other."""
     y = torch.arange(1000) % 2
@@ -111,8 +131,8 @@ def test_samples_tell_what_the_networks_say(picture_run):
     x = data.tensors[0]
     with torch.no_grad():
         before, after = model(x).argmax(1), sub(x).argmax(1)
-    assert sum(found["counts"].values()) == 240
-    assert found["counts"]["mended"] == int(((before != data.y) & (after == data.y)).sum())
+    assert found["looked_at"] == found["of"] == sum(found["answers"].values()) == 240
+    assert found["answers"]["mended"] == int(((before != data.y) & (after == data.y)).sum())
     for sample in found["samples"]:
         i = sample["index"]
         assert (sample["y"], sample["before"], sample["after"]) == (int(data.y[i]), int(before[i]), int(after[i]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 from bise.report.assurance import verified
@@ -12,11 +11,7 @@ from bise.report.leaning import headline
 from bise.report.matrix import layout, matrix
 from bise.report.page import page
 from bise.report.words import cell_of, group_text, warnings
-
-
-def page_facts(summary, **config) -> Facts:
-    empty = {"metrics": [], "thresholds": {}, "samples": {}, "scores": {}, "masks": {}}
-    return Facts(folder="run", place="run", summary=summary, config=config, **empty)
+from report.conftest import page_facts
 
 
 def facts(**data) -> Facts:
@@ -172,7 +167,7 @@ def test_aligned_is_what_is_over_represented_and_not_what_is_usual():
 def checked(splits, selection=None):
     """{title: (mark, text)} of what was promised, for a run with these fingerprints of its splits."""
     summary = {"vanilla": two_classes(0.9, 0.3), "selection": selection or {"kind": "best", "on": "val, unbiased"}}
-    facts = replace(page_facts(summary, sha256=splits), masks={"fc": [True]})
+    facts = page_facts(summary, config={"sha256": splits}, masks={"fc": [True]})
     found = re.findall('<li class="([a-z]+)">.*?<h3>(.*?)</h3><p>(.*?)</p>', re.sub("</?bdi>", "", verified(facts)))
     return {title: (mark, text) for mark, title, text in found}
 
@@ -204,7 +199,7 @@ def test_what_to_mind():
         "subnetwork": {"shrunk": {"barriers": ["fc: shared"]}},
         "notes": ["no gate for x"],
     }
-    found = page_facts(summary, extract={"bn": "all"})
+    found = page_facts(summary, config={"extract": {"bn": "all"}})
     text = " ".join(warnings(found))
     for words in (
         "chosen without validation data",

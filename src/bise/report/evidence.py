@@ -103,9 +103,13 @@ def gather(
         )
         if progress is not None:
             progress("report: samples", done + 1, len(chosen))
-    named = ("mended", "broken", "wrong", "right")
-    counts = dict(zip(named, torch.bincount(kind, minlength=4).tolist(), strict=True))
-    write_json(folder / "samples.json", {"split": split, "counts": counts, "samples": shown})
+    about = {
+        "split": split,
+        "looked_at": len(index),
+        "of": int(cells.known.sum()),
+        "answers": answers(cells, index, kind),
+    }
+    write_json(folder / "samples.json", {**about, "samples": shown})
 
 
 @torch.no_grad()
@@ -229,6 +233,15 @@ def kinds(cells: Cells, index: Tensor, before: Tensor, after: Tensor) -> Tensor:
     """[n]: 0 wrong before and right now, 1 right before and wrong now, 2 wrong both times, 3 right both times."""
     was, now = before == cells.y[index], after == cells.y[index]
     return torch.where(was, torch.where(now, 3, 1), torch.where(now, 0, 2))
+
+
+def answers(cells: Cells, index: Tensor, kind: Tensor) -> dict[str, int]:
+    """How many samples of the whole split there are of each kind, by the samples `index`, as `figures` weighs them."""
+    drawn = torch.bincount(cells.index[index], minlength=len(cells.counts))
+    weight = (cells.counts.double() / drawn.clamp_min(1))[cells.index[index]]
+    named = ("mended", "broken", "wrong", "right")
+    counts = torch.bincount(kind, weights=weight, minlength=len(named))
+    return dict(zip(named, counts.round().long().tolist(), strict=True))
 
 
 def choose(cells: Cells, index: Tensor, kind: Tensor, count: int = SAMPLES) -> list[int]:

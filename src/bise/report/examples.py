@@ -56,13 +56,16 @@ def samples(facts: Facts) -> Html | None:
 
 def _flips(facts: Facts) -> str:
     """How many answers changed in all: the samples alone don't show it, since they were picked for that."""
-    counts, split = facts.samples.get("counts"), facts.samples["split"]
+    counts, split = facts.samples.get("answers"), facts.samples["split"]
     how = f"From the {split} split; those whose answer changed come first, and are more here than in the data."
     if not counts:
         return how
+    seen, total = facts.samples["looked_at"], facts.samples["of"]
+    about = "about " if seen < total else ""
+    by = f", as estimated from {seen:,} of them, each group counting by its size" if about else ""
     return (
-        f"Of {sum(counts.values()):,} samples, {counts['mended']:,} were wrong before and are right now, and"
-        f" {counts['broken']:,} were right and are wrong now. {how}"
+        f"Of {total:,} samples, {about}{counts['mended']:,} were wrong before and are right now, and"
+        f" {about}{counts['broken']:,} were right and are wrong now{by}. {how}"
     )
 
 
