@@ -11,10 +11,11 @@ import torch
 
 import bise
 from bise.data.cells import Cells
+from bise.data.features import NumberColumn
 from bise.gates import threshold
 from bise.report.evidence import answers, choose, figures, kinds, roundest, spread, thresholds
 from bise.report.examples import samples
-from bise.report.showing import pixels, png_uri
+from bise.report.showing import pixels, png_uri, restored
 from report.conftest import page_facts, pictures, small_net
 
 SAMPLE = {"index": 0, "y": 0, "b": [1], "group": "y=0 b=1", "before": 1, "after": 0, "values": {"age": "30"}}
@@ -149,6 +150,31 @@ def test_a_png_is_what_went_in():
         assert list(read.tobytes()) == image.permute(1, 2, 0).flatten().tolist()
     assert pixels(torch.tensor([[-1.0, 1.0]] * 2)).flatten().tolist() == [0, 255, 0, 255]
     assert max(pixels(torch.rand(3, 300, 200)).shape) == 96
+
+
+@pytest.mark.parametrize(
+    ("mean", "scale", "texts"),
+    [
+        (1055.7969901719903, 7270.901105375836, ["0", "99999", "114", "-7298"]),
+        (189745.32966062654, 105630.83911499222, ["1484705", "12285", "1000000"]),  # seven digits
+        (87.03309275184276, 402.1146952971397, ["0", "1902.5", "-0.125"]),
+        (0.5, 0.25, ["0.1", "0.000001", "0.123456"]),
+        (4e8, 3e7, ["412345678", "390000000"]),
+        (0.1, 1.0, ["0.1"]),  # a constant column
+        (0.0, 1e-9, ["2.5e-09"]),
+        (0.0, 1e20, ["1e+20"]),
+    ],
+)
+def test_a_number_is_shown_as_the_file_has_it(mean, scale, texts):
+    column = NumberColumn(name="gain", mean=mean, scale=scale, marked=False)
+    assert [restored(column, float(row[0])) for row in column(texts)] == texts
+
+
+def test_digits_that_a_feature_can_not_hold_are_not_made_up():
+    """Near 1e9 with a scale of 1e9, neighbouring features are 1e9 · 2⁻²³ ≈ 119 apart: tens can't be told."""
+    column = NumberColumn(name="debt", mean=0.0, scale=1e9, marked=False)
+    ((value,),) = column(["1000000123"])
+    assert restored(column, float(value)) == "1000000100"
 
 
 def test_rows_of_a_table_are_shown_as_the_file_has_them(table_run):

@@ -86,10 +86,19 @@ def decoded_row(encoder: Encoder, flat: Tensor) -> dict[str, str]:
         at += width
         if isinstance(column, NumberColumn):
             missing = column.marked and bool(part[1])
-            out[column.name] = "missing" if missing else f"{float(part[0]) * column.scale + column.mean:.6g}"
+            out[column.name] = "missing" if missing else restored(column, float(part[0]))
         else:
             out[column.name] = column.categories[int(part.argmax())] if bool(part.any()) else "not seen in training"
     return out
+
+
+def restored(column: NumberColumn, value: float) -> str:
+    """The shortest number that gives this feature: rounding to float32 left an error, which isn't in the file."""
+    number = value * column.scale + column.mean
+    error = float(np.spacing(np.float32(abs(value)))) / 2 * column.scale + 1e-12 * abs(column.mean)
+    digits = next((d for d in range(-30, 30) if abs(round(number, d) - number) <= error), 30)
+    near = round(number, digits) + 0.0  # no −0
+    return f"{near:.{max(0, digits)}f}" if near == 0 or 1e-6 <= abs(near) < 1e16 else f"{near:.6g}"
 
 
 def is_picture(x: Tensor) -> bool:
