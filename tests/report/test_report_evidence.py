@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 
 import pytest
 import torch
@@ -93,6 +94,15 @@ def test_a_part_stands_for_the_whole_split():
     assert (
         "Of 94 samples, 2 were wrong before and are right now, and 60 were right and are wrong now. From" in all_of_it
     )
+
+
+def test_labels_that_look_like_numbers_of_cells():
+    """Columns y and b with the labels 1 and 2: the cell of the numbers (0, 1) is called y=1 b=2."""
+    cells = {f"y={y + 1} b={b + 1}": [y, b] for y in range(2) for b in range(2)}
+    named = {"target": "y", "biases": ["b"], "class_names": ["1", "2"], "bias_names": [["1", "2"]], "cells": cells}
+    shown = [SAMPLE | {"y": y, "b": [1], "group": f"y={y + 1} b=2"} for y in range(2)]
+    text = samples(page_facts({"data": named}, samples={"split": "test", "samples": shown}))
+    assert re.findall('class="what"><bdi>(.*?)<', text) == ["y 1, b 2", "y 2, b 2"]
 
 
 def test_flips_of_both_kinds_are_mixed():

@@ -36,6 +36,7 @@ def test_names_of_cells():
     assert group_text(named, "y=1 b=0") == "hair blond, sex f"
     listed = facts(target="hair", biases=["sex"], class_names=["a b=0", "c"], cells={"hair=a b=0 sex=f": [0, 1]})
     assert cell_of(listed, "hair=a b=0 sex=f") == (0, (1,)), "names may hold anything, so they are looked up"
+    assert cell_of(facts(target="y", biases=["b"]), "y=1 b=2") is None, "labels 1 and 2, whatever their numbers are"
 
 
 def test_target_down_and_bias_across_with_gaps():

@@ -7,7 +7,7 @@ from typing import Any
 from bise.report.facts import Facts
 from bise.report.markup import Html, foreign, tag
 from bise.report.parts import section
-from bise.report.words import group_text
+from bise.report.words import cell_text, group_text
 
 FIRST_SAMPLES, FIRST_TEXTS = 28, 12
 
@@ -75,7 +75,7 @@ def _kind(sample: dict[str, Any]) -> str:
 
 
 def _sample(facts: Facts, sample: dict[str, Any]) -> Html:
-    words = _cell_text(facts, sample)
+    words = cell_text(facts, sample["y"], tuple(sample["b"]))
     if str(sample.get("image", "")).startswith("data:image/png;base64,"):
         content = tag("img", src=sample["image"], alt=f"Sample {sample['index']}: {words}")
     elif "text" in sample:
@@ -104,8 +104,3 @@ def _sample(facts: Facts, sample: dict[str, Any]) -> Html:
         data_group=sample["group"],
         data_kind=_kind(sample),
     )
-
-
-def _cell_text(facts: Facts, sample: dict[str, Any]) -> str:
-    b = sample["b"]
-    return group_text(facts, f"y={sample['y']} b={b[0] if len(b) == 1 else tuple(b)}")

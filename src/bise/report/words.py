@@ -85,9 +85,11 @@ def _pseudo(quality: Mapping[str, float], bias: str) -> str:
 def group_text(facts: Facts, name: str) -> str:
     """A group's name from the summary, with the labels' own names: "digit 3, colour red"."""
     cell = cell_of(facts, name)
-    if cell is None:
-        return name
-    y, b = cell
+    return name if cell is None else cell_text(facts, *cell)
+
+
+def cell_text(facts: Facts, y: int, b: tuple[int, ...]) -> str:
+    """The same of a cell by its numbers."""
     labels = [f"{bias} {facts.bias_name(k, v)}" for k, (bias, v) in enumerate(zip(_biases(facts, b), b, strict=True))]
     return ", ".join([f"{facts.target} {facts.class_name(y)}", *labels])
 
@@ -102,6 +104,8 @@ def cell_of(facts: Facts, name: str) -> tuple[int, tuple[int, ...]] | None:
     listed = (facts.data.get("cells") or {}).get(name)
     if listed:
         return listed[0], tuple(listed[1:])
+    if facts.data.get("target") == "y":  # then these are labels, of too many cells to be listed
+        return None
     left, _, right = name.partition(" b=")
     try:
         y = int(left.removeprefix("y="))
