@@ -139,6 +139,13 @@ def test_a_lean_that_no_class_can_tell_is_not_told():
     assert "30\u202f% right where bias misleads it, 90\u202f% where it helps, each target with both kinds" in said(part)
 
 
+def test_groups_that_the_summary_does_not_list():
+    named = {"hair=blond sex=f": 0.9, "hair=blond sex=m": 0.3}
+    found = two_classes(0.9, 0.3) | {"by_group": named, "n_by_group": dict.fromkeys(named, 50)}
+    assert "can’t be told: the summary doesn’t list so many groups" in said(found)
+    assert "can’t be told: the summary doesn’t say which bias helps" in said(two_classes(0.9, 0.3), data={})
+
+
 def test_groups_by_alignment_are_means_over_classes_already():
     values = {"aligned, aligned": 0.9, "aligned, conflicting": 0.5, "conflicting, conflicting": 0.3}
     found = {"unbiased": 0.5, "by_group": values, "n_by_group": dict.fromkeys(values, 100)}
@@ -146,6 +153,10 @@ def test_groups_by_alignment_are_means_over_classes_already():
     two = {"aligned": [[0, 1], [1, 0]], "biases": ["left", "right"]}
     text = said(found | {"interval_by_group": near}, data=two)
     assert "leans on left and right: 40\u202f% right where a bias misleads it, 90\u202f% where every bias helps" in text
+    alone = {"by_group": {"aligned, aligned": 0.9}, "interval_by_group": near}
+    assert "can’t be told: no target has test samples where every bias helps and others" in said(
+        found | alone, data=two
+    )
     far = {name: [value - 0.5, value + 0.5] for name, value in values.items()}
     assert "no clear lean" in said(found | {"interval_by_group": far}, data=two)
 

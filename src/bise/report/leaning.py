@@ -60,6 +60,8 @@ def _of_alignments(audit: dict[str, Any]) -> Within | None:
     """The same from groups such as "aligned, conflicting", which are means over classes already."""
     parts: dict[bool, list[Estimate]] = {True: [], False: []}
     for name, value in audit["by_group"].items():
+        if not _by_alignment(name):
+            return None
         low, high = audit["interval_by_group"][name]
         variance = (max(value - low, high - value) / Z95) ** 2  # one end may be clipped
         found = Estimate(value=value, variance=variance, interval=(low, high), n=audit["n_by_group"][name])
@@ -67,6 +69,10 @@ def _of_alignments(audit: dict[str, Any]) -> Within | None:
     if not parts[True] or not parts[False]:
         return None
     return Within(aligned=mean_of(parts[True]), conflicting=mean_of(parts[False]))
+
+
+def _by_alignment(group: str) -> bool:
+    return set(group.split(", ")) <= {"aligned", "conflicting"}
 
 
 def evenly(facts: Facts, found: Within) -> str:
@@ -83,10 +89,14 @@ def headline(facts: Facts) -> str:
     verb = "leans" if after is None else "leaned"
     was = within(facts, before)
     if was is None:
+        why = f"no {facts.target} has test samples where {facts.helps} and others where {facts.misleads}"
+        if any(cell_of(facts, name) is None and not _by_alignment(name) for name in before["by_group"]):
+            why = "the summary doesn’t list so many groups"
+        elif not facts.data.get("aligned"):
+            why = f"the summary doesn’t say which {bias} helps"
         first = (
-            f"Whether this model {verb} on {bias} can’t be told: no {facts.target} has test samples where {facts.helps}"
-            f" and others where {facts.misleads}. It is right on {percent(before['unbiased'])} as the mean of all"
-            " groups."
+            f"Whether this model {verb} on {bias} can’t be told: {why}."
+            f" It is right on {percent(before['unbiased'])} as the mean of all groups."
         )
     else:
         help_ = "it helps" if len(facts.biases) == 1 else facts.helps
