@@ -109,6 +109,11 @@ class Audit:
             f"aligned     {_share(self.aligned.accuracy, self.aligned.interval)}  {self.aligned.n} samples",
             f"conflicting {_share(self.conflicting.accuracy, self.conflicting.interval)}  {self.conflicting.n} samples",
         ]
+        if len(self.by_group) > 1:
+            lines.append(
+                "the worst group's interval is that of this group by itself: the lowest of"
+                f" {len(self.by_group)} is too low by chance"
+            )
         if self.without_bias:
             lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
         for bias in self.biases:

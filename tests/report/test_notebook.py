@@ -25,7 +25,8 @@ def test_an_audit_as_a_table():
     shown = Cells(found._repr_html_()).found
     assert f"{100 * found.unbiased:.1f} %" in shown
     assert found.groups.worst_group_name in shown
-    assert "worst group" in str(found)
+    assert f"{found.groups.worst_group_name}, by itself" in shown
+    assert f"the lowest of {len(found.by_group)} is too low by chance" in str(found)
 
 
 def test_a_subnetwork_as_a_table_and_as_text():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from bise.report.assurance import verified
+from bise.report.assurance import verified, words_used
 from bise.report.facts import Facts
 from bise.report.leaning import headline
 from bise.report.matrix import layout, matrix
 from bise.report.page import page
+from bise.report.sections import accuracy
 from bise.report.words import cell_of, group_text, warnings
 from report.conftest import page_facts
 
@@ -200,6 +201,13 @@ def test_splits_that_are_the_same_break_the_promise():
         mark, text = checked(splits)[selected]
         assert mark == "failed"
         assert f"The splits val and {other} have the same fingerprint" in text
+
+
+def test_the_interval_of_the_worst_group_is_no_more_than_that():
+    found = page_facts({"vanilla": two_classes(0.9, 0.3), "data": {"aligned": [[0, 1]]}})
+    assert "the lowest of many figures is too low by chance" in accuracy(found)
+    assert "of this group by itself: the lowest of many figures is too low by chance" in words_used(found)
+    assert "Worst group, with the interval of that group by itself" in page(found)
 
 
 def test_what_to_mind():

@@ -145,7 +145,9 @@ def words_used(facts: Facts) -> Html:
         "conflicting": "the others; going by the bias misleads there.",
         "group": "samples with the same target and the same bias.",
         "unbiased": "the mean over groups, so that a large group counts as much as a small one.",
-        "95 % interval": "the range in which the true figure lies, in 95 of 100 such measurements.",
+        "95 % interval": "the range in which the true figure lies, in 95 of 100 such measurements. That of the worst"
+        " group is of this group by itself: the lowest of many figures is too low by chance, and the more so the more"
+        " groups there are and the smaller they are.",
         "unit, site, gate": "a neuron or filter; a layer of them; the switch that keeps or closes one.",
         "score, ζ": "what a gate learned; the threshold above which it stays open.",
         "finetuned": "the weights that remain were trained on, with the mask fixed.",

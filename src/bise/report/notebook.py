@@ -25,7 +25,11 @@ def audit_html(audit: Audit) -> str:
     rows: list[tuple[Any, ...]] = [
         ("accuracy", *_share(audit.accuracy, groups.interval["accuracy"]), f"{audit.n:,} samples"),
         ("unbiased", *_share(audit.unbiased, groups.interval["unbiased"]), f"mean over {len(audit.by_group)} groups"),
-        ("worst group", *_share(audit.worst_group, groups.interval["worst_group"]), groups.worst_group_name),
+        (
+            "worst group",
+            *_share(audit.worst_group, groups.interval["worst_group"]),
+            f"{groups.worst_group_name}, by itself",
+        ),
         ("aligned", *_share(audit.aligned.accuracy, audit.aligned.interval), f"{audit.aligned.n:,} samples"),
         (
             "conflicting",

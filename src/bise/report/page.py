@@ -90,7 +90,10 @@ def _tiles(facts: Facts) -> Html | None:
     how = "" if found is None else f", {evenly(facts, found)}"
     wanted = (
         (f"Where {facts.misleads} (conflicting){how}", lambda m: _kind(facts, m, "conflicting")),
-        ("Worst group", lambda m: (m["worst_group"], m["interval"]["worst_group"])),
+        (
+            "Worst group, with the interval of that group by itself",
+            lambda m: (m["worst_group"], m["interval"]["worst_group"]),
+        ),
         ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
         (f"Where {facts.helps} (aligned){how}", lambda m: _kind(facts, m, "aligned")),
     )

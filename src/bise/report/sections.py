@@ -62,7 +62,14 @@ def accuracy(facts: Facts) -> Html | None:
             tag(
                 "div",
                 table("Share of right answers, with 95 % intervals", ["", *(facts.called(n) for n in models)], rows),
-                tag("p", "Worst groups: ", foreign(worst), ".", cls="note"),
+                tag(
+                    "p",
+                    "Worst groups: ",
+                    foreign(worst),
+                    ". Their intervals are those of these groups by themselves; the"
+                    " lowest of many figures is too low by chance.",
+                    cls="note",
+                ),
                 _information(facts),
                 cls="card",
             ),
