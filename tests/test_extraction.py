@@ -188,7 +188,7 @@ def test_early_stopping_leaves_annealing_by_progress_where_it_would_have_ended(m
 
 def test_without_val_the_last_mask_is_returned_and_said_so(model, data):
     sub = bise.extract(model, data["train"], config=ExtractConfig(**QUICK))
-    assert sub.record["selection"] == {"kind": "last", "epoch": len(sub.record["history"]), "on": None}
+    assert sub.record["selection"] == {"kind": "last", "epoch": len(sub.record["history"]), "on": None, "val": False}
     assert sub.last is sub
 
 
@@ -581,7 +581,7 @@ def test_a_collapse_before_the_first_validation_is_said_and_not_repeated():
     with pytest.warns(BiseWarning, match="closed wholly in epoch 1"):
         found = bise.extract(two_units(2), given_away(0.9), val=given_away(0.5), config=config, log=rows.append)
     assert found.record["targets"]["margin"] == 0.4
-    assert found.record["selection"] == {"kind": "last", "epoch": 0, "on": None}
+    assert found.record["selection"] == {"kind": "last", "epoch": 0, "on": None, "val": True}
     assert not any("run" in row for row in rows)
 
 

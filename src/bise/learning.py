@@ -363,7 +363,8 @@ class Learner:
 
     def _result(self, epoch: int) -> Subnetwork:
         """The subnetwork of the best mask, or of the last one, with the record of how it came about."""
-        selection = {"kind": "last", "epoch": epoch, "on": None}
+        # with val there is no best mask where the run collapsed before its first validation
+        selection = {"kind": "last", "epoch": epoch, "on": None, "val": self.validation is not None}
         if self.best is not None:
             value, best_epoch, kept = self.best
             on = f"val, {self.config.selection}"

@@ -138,6 +138,8 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     if selection["kind"] == "best" and selection["epoch"] == 0:
         chosen = "none, the model itself was the best on val"
+    if selection.get("val"):
+        chosen = "last mask, none was judged on val before the run ended"
     console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
     targets = summary.get("targets") or {}
     if "right" in targets and (targets["margin"] or targets["smoothing"]):

@@ -210,6 +210,17 @@ def test_the_interval_of_the_worst_group_is_no_more_than_that():
     assert "Worst group, with the interval of that group by itself" in page(found)
 
 
+def test_why_the_mask_is_the_last_one():
+    for selection, why in (
+        ({"kind": "last"}, "There was no validation data to select by."),
+        ({"kind": "last", "val": False}, "There was no validation data to select by."),
+        ({"kind": "last", "val": True}, "None was judged on the validation data before the run ended."),
+    ):
+        assert checked({}, selection)["The mask is the last one"][1].startswith(why)
+    (text,) = warnings(page_facts({"selection": {"kind": "last", "val": True}}))
+    assert "before any was judged on the validation data" in text
+
+
 def test_what_to_mind():
     small = {"count": 2, "of": 9, "fewer_than": 10, "smallest": {"y=0 b=1": 3}}
     pseudo = {"conflicting_share": 0.1, "information": 0.5, "recall": 0.8, "precision": 0.25}

@@ -88,7 +88,10 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
         found = [_apart(facts, "val", other) for other in ("test", "train")]
         state, known = min(found, key=lambda one: one[0] != "failed")
         return state, "The mask was selected on data that are neither training nor test data", f"{text} {known}"
-    return "open", "The mask is the last one", f"There was no validation data to select by.{stopped}"
+    why = "There was no validation data to select by."
+    if selection.get("val"):
+        why = "None was judged on the validation data before the run ended."
+    return "open", "The mask is the last one", why + stopped
 
 
 def _apart(facts: Facts, one: str, other: str) -> tuple[str, str]:

@@ -21,9 +21,10 @@ def warnings(facts: Facts) -> list[str]:
     summary, data = facts.summary, facts.data
     selection = summary.get("selection") or {}
     if selection.get("kind") == "last":
-        out.append(
-            "The mask was chosen without validation data: it is the one of the last epoch, which need not be the best."
-        )
+        how = "without validation data"
+        if selection.get("val"):
+            how = "before any was judged on the validation data"
+        out.append(f"The mask was chosen {how}: it is the one of the last epoch, which need not be the best.")
     small = data.get("small_cells") or {}
     if small.get("count"):
         names = ", ".join(f"{group_text(facts, n)} ({k})" for n, k in list(small.get("smallest", {}).items())[:3])
