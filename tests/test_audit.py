@@ -85,6 +85,7 @@ def test_the_probe_reads_what_the_bottleneck_holds():
     audit = bise.audit(trained(toy_model(), data), test)
     assert audit.biases[0].probe.accuracy > 0.8
     assert audit.biases[0].probe.chance == pytest.approx(1 / 3, abs=0.02)
+    assert str(audit).endswith(", all groups counting evenly")
     blind = trained(toy_model(), data)
     with torch.no_grad():
         blind[0].weight[:, 4:] = 0  # no feature of b gets in

@@ -48,7 +48,8 @@ class BiasAudit:
     equalized_odds_difference: float
     true_positive_gaps: dict[int, float]
     probe: Probe | None
-    """How well a fresh linear probe reads b from the bottleneck, and what a constant answer would reach."""
+    """How well a fresh linear probe reads b from the bottleneck, and what a constant answer would reach; all cells
+    count evenly in both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class Audit:
             if bias.probe is not None:
                 lines.append(
                     f"{bias.bias}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
-                    f" (a constant answer: {100 * bias.probe.chance:.1f} %)"
+                    f" (a constant answer: {100 * bias.probe.chance:.1f} %), all groups counting evenly"
                 )
         return "\n".join(lines)
 

@@ -221,6 +221,13 @@ def test_why_the_mask_is_the_last_one():
     assert "before any was judged on the validation data" in text
 
 
+def test_the_page_says_how_the_probe_is_weighed():
+    probed = {"information_predicted": 0.1, "information_actual": 0.2, "probe": {"accuracy": 0.8, "chance": 0.5}}
+    text = accuracy(page_facts({"vanilla": two_classes(0.9, 0.3) | {"biases": [probed]}}))
+    assert "80\u202f% (50\u202f%)" in text
+    assert "a simple probe reads it inside the network, all groups counting evenly" in text
+
+
 def test_what_to_mind():
     small = {"count": 2, "of": 9, "fewer_than": 10, "smallest": {"y=0 b=1": 3}}
     pseudo = {"conflicting_share": 0.1, "information": 0.5, "recall": 0.8, "precision": 0.25}

@@ -100,7 +100,7 @@ def _information(facts: Facts) -> Html | None:
     head = ["", "answers tell", "truth tells", "probe (chance)"]
     about = (
         f"How much the answers tell about {facts.bias}, in nats (0: nothing), against the true {facts.target}; and how"
-        " often a simple probe reads it inside the network."
+        " often a simple probe reads it inside the network, all groups counting evenly."
     )
     return tag(
         "details", tag("summary", f"How much it still knows of {facts.bias}"), tag("p", about), table(None, head, rows)
