@@ -138,6 +138,8 @@ def test_the_slider_by_keyboard(picture_run, opened):
     page = opened(picture_run)
     slider = page.locator("#zeta")
     slider.focus()
+    assert slider.is_visible()
+    assert page.locator("#back").is_visible()
     start = page.locator("#r-zeta").inner_text(), slider.get_attribute("aria-valuetext")
     assert start[0] == "0.5"
     assert "the chosen one" in start[1]
@@ -196,4 +198,5 @@ def test_without_its_script_the_page_still_tells_everything(picture_run, browser
     assert page.locator("#sample-list > li:visible").count() == page.locator("#sample-list > li").count()
     assert page.locator("#theme:visible").count() == 0
     assert page.locator("#r-zeta").inner_text() == "0.5"
+    assert page.locator("#zeta:visible, #back:visible").count() == 0, "they would do nothing"
     context.close()

@@ -47,6 +47,8 @@
     slider.addEventListener("input", show);
     byId("back").addEventListener("click", () => { slider.value = chosen; show(); slider.focus(); });
     slider.value = chosen;
+    byId("moved").hidden = false;
+    byId("back").hidden = false;
     show();
   }
 

@@ -40,7 +40,7 @@ def sliding(facts: Facts) -> Html | None:
         "groups": [{"words": group_text(facts, name)} for name in names],
         "points": [_live(point, names, frame) for point in points],
     }
-    control = tag(
+    moved = tag(  # the script shows it
         "div",
         tag("label", "Threshold ζ", for_="zeta"),
         tag("p", "From all units kept, on the left, to few, on the right. Arrow keys move it too.", cls="note"),
@@ -56,9 +56,15 @@ def sliding(facts: Facts) -> Html | None:
             ),
             cls="track",
         ),
+        id="moved",
+        hidden=True,
+    )
+    control = tag(
+        "div",
+        moved,
         _readout(points[chosen]),
         tag("p", "", id="r-note", cls="note", aria_live="polite"),
-        tag("button", "Back to the chosen one", id="back", type="button"),
+        tag("button", "Back to the chosen one", id="back", type="button", hidden=True),
         cls="control card",
     )
     values = points[chosen].get("groups") or {}
