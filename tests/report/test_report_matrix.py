@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import torch
+
+from bise.data.cells import Cells
 from bise.report.assurance import verified, words_used
+from bise.report.evidence import facts_of
 from bise.report.facts import Facts
 from bise.report.leaning import headline
 from bise.report.matrix import layout, matrix
@@ -228,6 +232,20 @@ def test_the_page_says_how_the_probe_is_weighed():
     assert "a simple probe reads it inside the network, all groups counting evenly" in text
 
 
+def test_groups_without_a_sample_are_told_of_too():
+    """y 0 with b 0, 1 and y 1 with b 1, 2, of three b each: of the four cells that conflict, two are empty."""
+    y, b = (
+        torch.tensor([0] * 20 + [0] * 3 + [1] * 20 + [1] * 12),
+        torch.tensor([0] * 20 + [1] * 3 + [1] * 20 + [2] * 12),
+    )
+    data = facts_of(Cells.of(y, b, bias_classes=[3], aligned=[0, 1]), None)
+    assert data["small_cells"] == {"fewer_than": 10, "count": 1, "of": 2, "none": 2, "smallest": {"y=0 b=1": 3}}
+    (text,) = warnings(facts(**data))
+    assert "Of the 4 training groups in which bias misleads, 1 has fewer than 10 samples and 2 have none" in text
+    (text,) = warnings(facts(small_cells=data["small_cells"] | {"count": 0, "smallest": {}}))
+    assert text == "Of the 4 training groups in which bias misleads, 2 have none, so little could be learned from them."
+
+
 def test_what_to_mind():
     small = {"count": 2, "of": 9, "fewer_than": 10, "smallest": {"y=0 b=1": 3}}
     pseudo = {"conflicting_share": 0.1, "information": 0.5, "recall": 0.8, "precision": 0.25}
@@ -241,7 +259,7 @@ def test_what_to_mind():
     text = " ".join(warnings(found))
     for words in (
         "chosen without validation data",
-        "2 of the 9 training groups",
+        "Of the 9 training groups in which bias misleads, 2 have fewer than 10 samples, so little",
         "target 0, bias 1 (3)",
         "5 of 50 training samples",
         "find 80\u202f% of the conflicting samples",

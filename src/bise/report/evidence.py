@@ -124,6 +124,9 @@ def facts_of(train: Cells, data: Any) -> dict[str, Any]:
     conflicting = (train.conflicting.any(1) & train.known).nonzero().flatten()
     counts = torch.bincount(train.index[conflicting], minlength=len(train.counts))
     small = ((counts > 0) & (counts < FEW)).nonzero().flatten()
+    filled = int((counts > 0).sum())
+    # each class that has samples has one cell in which every bias is aligned
+    possible = len(torch.unique(train.y[train.known])) * (math.prod(train.bias_classes) - 1)
     found = {
         "train": len(train),
         "rho": list(train.rho),
@@ -135,7 +138,8 @@ def facts_of(train: Cells, data: Any) -> dict[str, Any]:
         "small_cells": {
             "fewer_than": FEW,
             "count": len(small),
-            "of": int((counts > 0).sum()),
+            "of": filled,
+            "none": possible - filled,
             "smallest": {
                 train.name_of(int(i)): int(counts[i])
                 for i in sorted(small.tolist(), key=lambda cell: int(counts[cell]))[:5]

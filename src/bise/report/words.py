@@ -26,13 +26,8 @@ def warnings(facts: Facts) -> list[str]:
             how = "before any was judged on the validation data"
         out.append(f"The mask was chosen {how}: it is the one of the last epoch, which need not be the best.")
     small = data.get("small_cells") or {}
-    if small.get("count"):
-        names = ", ".join(f"{group_text(facts, n)} ({k})" for n, k in list(small.get("smallest", {}).items())[:3])
-        out.append(
-            f"{small['count']} of the {small['of']} training groups in which {facts.misleads}"
-            f" have fewer than {small['fewer_than']} samples, so little could be learned from them."
-            f" The smallest: {names}."
-        )
+    if small.get("count") or small.get("none"):
+        out.append(_small(facts, small))
     if data.get("without_bias"):
         out.append(
             f"{data['without_bias']:,} of {data['train']:,} training samples have no label for"
@@ -71,6 +66,17 @@ def warnings(facts: Facts) -> list[str]:
             " not an estimate of what to expect elsewhere."
         )
     return out
+
+
+def _small(facts: Facts, small: Mapping[str, Any]) -> str:
+    """Of the training groups that conflict, those with few samples or none."""
+    few, none = small["count"], small.get("none", 0)
+    text = f"Of the {small['of'] + none:,} training groups in which {facts.misleads}, "
+    said = [f"{few:,} {'has' if few == 1 else 'have'} fewer than {small['fewer_than']} samples"] if few else []
+    said += [f"{none:,} {'has' if none == 1 else 'have'} none"] if none else []
+    text += f"{' and '.join(said)}, so little could be learned from them."
+    names = ", ".join(f"{group_text(facts, n)} ({k})" for n, k in list(small.get("smallest", {}).items())[:3])
+    return f"{text} The smallest: {names}." if names else text
 
 
 def _pseudo(quality: Mapping[str, float], bias: str) -> str:
