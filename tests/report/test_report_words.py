@@ -69,6 +69,16 @@ def test_a_model_that_can_not_see_the_bias_does_not_lean():
     assert "does worse, though" in said(blind, after), "65 % as the mean over the classes, 70 % before"
 
 
+def test_the_tiles_have_the_headlines_figures():
+    """Over samples both are 50 % here; within the classes 30 and 90."""
+    text = page(page_facts({"vanilla": two_classes(0.9, 0.3), "data": {"aligned": [[0, 1]]}}))
+    tiles = re.findall('<p class="label">(.*?)</p>.*?class="from">(.*?)<', text)
+    assert ("Where bias misleads, each target counting evenly", "30\u202f%") in tiles
+    assert ("Where bias helps, each target counting evenly", "90\u202f%") in tiles
+    apart = page(page_facts({"vanilla": audit({(0, 0): 0.9, (1, 0): 0.3}), "data": {"aligned": [[0, 1]]}}))
+    assert ("Where bias misleads", "50\u202f%") in re.findall('<p class="label">(.*?)</p>.*?class="from">(.*?)<', apart)
+
+
 def test_the_gap_has_the_interval_of_a_difference():
     """Two classes of 96 aligned and 96 conflicting samples, half of the latter right.
 

@@ -89,13 +89,13 @@ def _tiles(facts: Facts) -> Html | None:
     found = within(facts, models["vanilla"])
     how = "" if found is None else f", {evenly(facts, found)}"
     wanted = (
-        (f"Where {facts.misleads} (conflicting){how}", lambda m: _kind(facts, m, "conflicting")),
+        (f"Where {facts.misleads}{how}", lambda m: _kind(facts, m, "conflicting")),
         (
             "Worst group, with the interval of that group by itself",
             lambda m: (m["worst_group"], m["interval"]["worst_group"]),
         ),
         ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
-        (f"Where {facts.helps} (aligned){how}", lambda m: _kind(facts, m, "aligned")),
+        (f"Where {facts.helps}{how}", lambda m: _kind(facts, m, "aligned")),
     )
     return tag("ul", [_tile(title, read, facts) for title, read in wanted], cls="tiles")
 
