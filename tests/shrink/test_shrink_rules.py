@@ -105,6 +105,12 @@ def _pools(x: Tensor, rank: str) -> Tensor:
     return x
 
 
+def _resized(x: Tensor, *modes: str) -> Tensor:
+    for mode in modes:
+        x = F.interpolate(x, scale_factor=2, mode=mode)
+    return x
+
+
 def new_tensors(x: Tensor) -> Tensor:
     empty = torch.ops.aten.new_empty(x, [8, 8])
     return x.new_ones(8, 8) + x.new_zeros(8, 8) + x.new_full((8, 8), 0.5) + torch.where(empty == empty, 0.0, 0.0)
@@ -172,6 +178,13 @@ FEATURES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "mean": (lambda x: x.mean((2, 3)), UNITS),
     "amax": (lambda x: x.amax((2, 3)), UNITS),
     "amin": (lambda x: x.amin((2, 3)), UNITS),
+    "sum": (lambda x: x.sum((2, 3)), UNITS),
+    "resized": (lambda x: _resized(x, "nearest", "bilinear", "bicubic").mean((2, 3)), UNITS),
+    "resized sequences": (lambda x: _resized(x.flatten(2), "nearest", "linear").mean(2), UNITS),
+    "resized volumes": (
+        lambda x: _resized(x.unflatten(2, (2, 4)), "nearest", "trilinear").mean((2, 3, 4)),
+        UNITS,
+    ),
     "select": (lambda x: x[:, :, 1, 2], UNITS),
     "flatten": (lambda x: F.adaptive_avg_pool2d(x, 2).flatten(1), 4 * UNITS),
     "reshape": (lambda x: F.adaptive_avg_pool2d(x, 2).transpose(2, 3).reshape(x.shape[0], -1), 4 * UNITS),

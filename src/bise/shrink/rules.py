@@ -35,6 +35,7 @@ from bise.shrink.shape_rules import (
     Select,
     Shuffle,
     Squeeze,
+    Total,
     Transpose,
     Unsqueeze,
     View,
@@ -59,6 +60,8 @@ def _table() -> dict[Any, Rule]:
         rules[getattr(aten, f"avg_pool{n}d").default] = Spatial(pooled)
         rules[getattr(aten, f"conv{n}d").default] = Layer()
         rules[getattr(aten, f"conv{n}d").padding] = Layer()
+    for name in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d"):
+        rules[getattr(aten, f"upsample_{name}").vec] = Spatial()
     rules |= {target: Arithmetic() for target in (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.div.Tensor)}
     rules |= {target.default: Same() for target in (aten.clone, aten.alias, aten.detach)}
     rules[aten._to_copy.default] = Same(cast)
@@ -87,6 +90,7 @@ RULES: dict[Any, Rule] = _table() | {
     aten.squeeze.dims: Squeeze(),
     aten.select.int: Select(),
     aten.mean.dim: Reduce(),
+    aten.sum.dim_IntList: Total(),
     aten.amax.default: Reduce(),
     aten.amin.default: Reduce(),
     aten.expand.default: Expand(),

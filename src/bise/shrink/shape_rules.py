@@ -95,6 +95,14 @@ class Reduce(Moved):
         return dim if kept else dim - sum(d < dim for d in named)
 
 
+class Total(Reduce):
+    """A sum over other dimensions than the channels': as many constants as there are positions, so only zero stays."""
+
+    def channels(self, net: Analysis, node: fx.Node) -> Channels | None:
+        state = super().channels(net, node)
+        return None if state is None else settled(state.known & (state.value == 0), state.value, state.dim)
+
+
 class Expand(Moved):
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
         return dim + len(net.shape(node)) - rank
