@@ -139,6 +139,25 @@ def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
     assert "test isn't what it was when" in run("audit", "--run", out).stderr
 
 
+def test_edited_names_and_features_are_found_by_verify(people, tmp_path):
+    """Other files are read by what the summary keeps of the training rows, so an audit would take an edit for true."""
+    columns = ["--target", "kind", "--bias", "colour", "--split-column", "part"]
+    weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
+    out = tmp_path / "run"
+    run("extract", *weights, "--data", people, *columns, "--out", out, *QUICK)
+    run("verify", out)
+    summary = json.loads((out / "summary.json").read_text())
+    swapped = [["green", "blue", "red"]]
+    moved = [summary["data"]["features"][0] | {"mean": 9.0}, *summary["data"]["features"][1:]]
+    for key, value in (("class_names", ["bee", "ant", "cat"]), ("bias_names", swapped), ("features", moved)):
+        (out / "summary.json").write_text(json.dumps(summary | {"data": summary["data"] | {key: value}}))
+        result = CliRunner().invoke(app, ["verify", str(out), "--json"])
+        broken = [line for line in json.loads(result.stdout)["promises"] if line["state"] == "broken"]
+        assert [line["name"] for line in broken] == ["data"]
+        assert repr(key) in broken[0]["detail"]
+        assert result.exit_code == 1
+
+
 def test_pictures_of_a_csv_file(tmp_path):
     rows = []
     generator = np.random.default_rng(0)

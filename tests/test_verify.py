@@ -197,6 +197,10 @@ DAMAGE = {
     "noted work": (lambda r: edit(r / "summary.json", *SHRUNK, "macs", "shrunk", value=7), "shrunk"),
     "the control in the finetuned one's place": (control_for_finetuned, "units"),
     "finetune.json missing": (lambda r: (r / "finetune.json").unlink(), "files"),
+    "another rho": (lambda r: edit(r / "summary.json", "data", "rho", value=[0.1]), "data"),
+    "rho again": (lambda r: edit(r / "summary.json", "rho", value=[0.1]), "data"),
+    "another alignment": (lambda r: edit(r / "summary.json", "data", "aligned", value=[[2, 1, 0]]), "data"),
+    "more samples": (lambda r: edit(r / "summary.json", "vanilla", "n", value=lambda n: n + 1), "data"),
     "noted parameters": (lambda r: edit(r / "summary.json", *SHRUNK, "parameters", "shrunk", value=7), "shrunk"),
 }  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ import torch
 from torch import nn
 
 from bise.data.arguments import SPLITS
+from bise.data.contract import labels
 from bise.data.identity import data_sha256
 from bise.deployment import shrunk
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
-from bise.files import SCHEMA
+from bise.files import SCHEMA, finite
 from bise.gates import load, threshold
+from bise.report.evidence import facts_of
 from bise.run_files import Missing, RunFiles, read_run
 from bise.runs import begun_jobs
 from bise.shrink.verify import TOLERANCE, NotExact
@@ -259,17 +263,46 @@ def _weights(run: RunFiles, model: nn.Module | None, why: str) -> str:
 
 
 def _data(run: RunFiles, splits: Callable[[str], Any] | None, why: str) -> str:
-    """The data that can be had today are those of then, as far as a hash of them goes."""
+    """The data that can be had today are those of then, as far as a hash of them goes, and what was noted of them."""
     noted = [content["sha256"] for content in (run.config, run.finetune) if "sha256" in (content or {})]
     if not noted:
         raise Missing("the run was written before hashes of data were")
     if splits is None:
         raise Missing(f"the model can't be had: {why}")
-    found = {name: data_sha256(_split(splits, name)) for name in SPLITS if any(name in one for one in noted)}
+    data = {name: _split(splits, name) for name in SPLITS if any(name in one for one in noted)}
+    found = {name: data_sha256(split) for name, split in data.items()}
     for name, value in found.items():
         if any(one.get(name, value) != value for one in noted):
             raise _Broken(f"the samples or labels of {name} are not those that the run had")
+    _told(run.need(run.summary, "summary.json"), data.get("train"), data.get("test"))
     return f"{', '.join(name for name, value in found.items() if value)}: the samples and labels of then"
+
+
+def _told(summary: Mapping[str, Any], train: Any, test: Any) -> None:
+    """What the summary tells of the data is what they give: by its names and features other files are read."""
+    if train is not None:
+        cells = labels(train)
+        facts = json.loads(json.dumps(finite(facts_of(cells, train))))
+        facts |= {} if test is None else {"test": len(test)}  # which the demo notes too
+        for key, value in summary.get("data", {}).items():
+            if not _alike(value, facts.get(key)):
+                raise _Broken(f"summary.json tells {key!r} of the training data otherwise than these have it")
+        if "rho" in summary and not _alike(summary["rho"], list(cells.rho)):
+            raise _Broken(f"rho: {summary['rho']} is noted, {list(cells.rho)} is found")
+    for name in ("vanilla", "subnetwork", "finetuned", "dense_finetuned"):
+        if test is not None and "n" in summary.get(name, {}):
+            _same(f"samples that {name} was audited on", summary[name]["n"], len(test))
+
+
+def _alike(noted: Any, found: Any) -> bool:
+    """Whether two values from JSON are the same, numbers up to what another machine rounds."""
+    if isinstance(noted, dict) and isinstance(found, dict):
+        return noted.keys() == found.keys() and all(_alike(noted[key], found[key]) for key in noted)
+    if isinstance(noted, list) and isinstance(found, list):
+        return len(noted) == len(found) and all(map(_alike, noted, found))
+    if isinstance(noted, float) and isinstance(found, float):
+        return math.isclose(noted, found, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(noted == found)
 
 
 def _split(splits: Callable[[str], Any], name: str) -> Any:
