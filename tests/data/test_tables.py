@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import warnings
 
 import numpy as np
 import pandas
@@ -125,7 +126,8 @@ def test_new_rows_are_read_as_the_training_rows_were(tmp_path):
     old.write_text("age,town,y,b\n10,A,ant,0\n20,B,bee,1\n30,A,cat,1\n")
     new.write_text("town,age,y,b\nB,50,cat,1\nC,20,bee,1\n")  # another order, mean and scale; no ant, no b = 0
     train = table(old, target="y", bias="b")
-    found = table(new, target="y", bias="b", like=train)
+    with pytest.warns(BiseWarning, match=r"new.csv: cells are empty or hold a category .* in town \(50 %\), where"):
+        found = table(new, target="y", bias="b", like=train)
     assert (found.y.tolist(), found.b.tolist()) == ([2, 1], [1, 1])
     assert (found.class_names, found.bias_names) == (train.class_names, train.bias_names)
     # (age − 20) / √(200/3), town=A, town=B
@@ -140,6 +142,37 @@ def test_new_rows_are_read_as_the_training_rows_were(tmp_path):
     new.write_text("age,part,y,b\n10,test,ant,0\n20,test,bee,1\n")
     with pytest.raises(BadInput, match="features are made by what the training rows hold, and there is none"):
         read_table(new, target="y", bias="b", split_column="part")
+
+
+def test_cells_of_new_rows_that_tell_nothing_are_told_of(tmp_path):
+    """200 rows; of wage 20 % are empty in training, of the rest none."""
+    head = "age,wage,town,y,b"
+    rows = [
+        [str(i), "" if i % 5 == 0 else "7", "AB"[i % 2], "no" if i % 3 else "yes", str(i % 4 // 2)] for i in range(200)
+    ]
+
+    def file(change):
+        lines = [
+            ",".join(change(i, dict(zip(head.split(","), row, strict=True))).values()) for i, row in enumerate(rows)
+        ]
+        return write(tmp_path, "\n".join([head, *lines]))
+
+    how = {"target": "y", "bias": "b"}
+    train = table(file(lambda i, row: row), **how)
+    assert [column.usual for column in train.encoder.columns] == [0, 0.2, 0]
+
+    def told(change):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            table(file(change), **how, like=train)
+        return [str(one.message) for one in found]
+
+    assert told(lambda i, row: row) == []
+    assert told(lambda i, row: row | {"town": "C" if i < 2 else row["town"]}) == []  # 1 %
+    assert told(lambda i, row: row | {"wage": "" if i % 4 == 0 else "7"}) == []  # 25 %, hardly more
+    (said,) = told(lambda i, row: row | {"town": row["town"].lower(), "age": "" if i < 10 else row["age"], "wage": ""})
+    assert "in wage (100 %), town (100 %), age (5 %), where training had none or far fewer" in said
+    assert "write them as the training data did" in said
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

@@ -19,6 +19,8 @@ from bise.data.strings import Strings
 from bise.errors import BadInput, BiseWarning
 
 MOST_CATEGORIES = 1000
+FEW, MANY = 0.01, 0.1
+"""Shares of cells that tell nothing, beyond training's own, that are passed over: at least, and at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +31,22 @@ class NumberColumn:
     mean: float
     scale: float
     marked: bool
+    empty: float | None = None
+    """The share of training rows whose cell is empty; None where an earlier version fitted it."""
 
     @property
     def names(self) -> list[str]:
         return [self.name, f"{self.name} missing"] if self.marked else [self.name]
+
+    @property
+    def usual(self) -> float:
+        """The share of cells that told nothing in training."""
+        return self.empty if self.empty is not None else float(self.marked)
+
+    def silent(self, values: Iterable[str]) -> float:
+        """The share of cells that tell nothing, since they are empty."""
+        cells = [text.strip().lower() in ("", "nan") for text in values]
+        return sum(cells) / max(1, len(cells))
 
     def __call__(self, values: Iterable[str]) -> NDArray[np.float32]:
         numbers = _numbers(values, self.name)
@@ -53,6 +67,17 @@ class CategoryColumn:
     @property
     def names(self) -> list[str]:
         return [f"{self.name}={text}" for text in self.categories]
+
+    @property
+    def usual(self) -> float:
+        """The share of cells that told nothing in training: each was a category."""
+        return 0.0
+
+    def silent(self, values: Iterable[str]) -> float:
+        """The share of cells that tell nothing, since training had no such category."""
+        known = set(self.categories)
+        cells = [text.strip() not in known for text in values]
+        return sum(cells) / max(1, len(cells))
 
     def __call__(self, values: Iterable[str]) -> NDArray[np.float32]:
         place = {text: i for i, text in enumerate(self.categories)}
@@ -96,6 +121,21 @@ class Encoder:
             raise BadInput("the columns have different lengths; give one cell a row in each")
         return torch.from_numpy(np.concatenate(blocks, axis=1))
 
+    def tell_silent(self, values: Mapping[str, Iterable[str]], what: object) -> None:
+        """Say in which columns far more cells tell nothing than in training: the file may be written in another way."""
+        shares = {column.name: (column.silent(values[column.name]), column.usual) for column in self.columns}
+        much = {name: share for name, (share, usual) in shares.items() if share - usual > max(FEW, min(usual, MANY))}
+        if not much:
+            return
+        shown = [f"{name} ({100 * share:.0f} %)" for name, share in sorted(much.items(), key=lambda item: -item[1])]
+        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        warnings.warn(
+            f"{what}: cells are empty or hold a category that training never had in {', '.join(shown[:8])}{more}, where"
+            " training had none or far fewer; the model sees nothing there, so write them as the training data did",
+            BiseWarning,
+            stacklevel=3,
+        )
+
 
 def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColumn | CategoryColumn:
     numbers = _numbers(column, name)
@@ -114,7 +154,9 @@ def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColum
     spread = float(known.std()) if len(known) else 0.0
     # a constant column has the rounding error of its mean for a spread
     scale = spread if spread > 1e-9 * max(abs(mean), 1e-30) else 1.0
-    return NumberColumn(name=name, mean=mean, scale=scale, marked=bool(missing.any()))
+    return NumberColumn(
+        name=name, mean=mean, scale=scale, marked=bool(missing.any()), empty=float(missing[train].mean())
+    )
 
 
 def _doubt(column: Strings, name: str) -> None:

@@ -20,7 +20,7 @@ from bise.data.features import Encoder
 from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
 from bise.data.pictures import ENDINGS
 from bise.data.strings import Strings
-from bise.data.tables import Numbered, PicturesOf, RowsOf, SentencesOf, Table, TableData, check_arguments, unread
+from bise.data.tables import Numbered, PicturesOf, SentencesOf, Table, TableData, check_arguments, rows_of, unread
 from bise.data.transforms import Transform
 from bise.errors import BadInput, BiseWarning
 
@@ -141,8 +141,7 @@ def read_hugging_face(
         if encoder is not None:
             chosen = [column.name for column in encoder.columns if column.name in whole.column_names]
         values = {name: _column(whole, name, folder) for name in chosen}
-        encoder = encoder or Encoder.fit(values, part == 0)
-        inputs = RowsOf(encoder(values))
+        inputs, encoder = rows_of(values, encoder, part == 0, folder)
     return Table.of(
         target,
         targets,

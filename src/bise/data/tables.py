@@ -191,8 +191,7 @@ def read_table(
         encoder = None if coding is None else coding.features(path)
         names = features if encoder is None else [column.name for column in encoder.columns]
         chosen = _feature_columns(path, columns, used, names)
-        encoder = encoder or Encoder.fit(chosen, part == 0)
-        inputs = RowsOf(encoder(chosen))
+        inputs, encoder = rows_of(chosen, encoder, part == 0, path)
     return Table.of(
         target,
         targets,
@@ -237,6 +236,18 @@ class RowsOf:
 
     def __call__(self, rows: Tensor) -> TensorDataset:
         return TensorDataset(self.x[rows])
+
+
+def rows_of(
+    columns: Mapping[str, Strings], encoder: Encoder | None, train: Tensor, what: object
+) -> tuple[RowsOf, Encoder]:
+    """Features by the encoder of other training data, or else by one from the rows in `train` [N] (bool)."""
+    if encoder is None:
+        encoder = Encoder.fit(columns, train)
+        return RowsOf(encoder(columns)), encoder
+    inputs = RowsOf(encoder(columns))
+    encoder.tell_silent(columns, what)
+    return inputs, encoder
 
 
 def unread(rows: Tensor) -> Any:
