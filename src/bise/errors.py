@@ -18,14 +18,14 @@ class NoSplit(BadInput):
 
 
 @contextmanager
-def named(split: str) -> Iterator[None]:
-    """What is refused while open is said to be of this split, since others may be at hand."""
+def named(source: object) -> Iterator[None]:
+    """What is refused while open is said to be of this split or file, since others may be at hand."""
     try:
         yield
     except BadInput as error:
         if type(error) is not BadInput:
             raise
-        raise BadInput(f"{split}: {error}") from error
+        raise BadInput(f"{source}: {error}") from error
 
 
 class NonFinite(BadInput):

@@ -66,7 +66,10 @@ def test_new_rows_are_encoded_as_the_training_rows_were(people):
     assert rows.tolist() == [[2, 0, 0, 1], [0, 1, 0, 0]]
     for bad, expected in (
         ({"age": [1]}, "there is no column 'job'"),
-        ({"age": ["old"], "job": ["cook"]}, "in training it held numbers"),
+        (
+            {"age": [1, "old"], "job": ["cook"]},
+            "'age' holds 'old' in row 2, and in training it held numbers; write a number",
+        ),
         ({"age": [1, 2], "job": ["cook"]}, "different lengths"),
     ):
         with pytest.raises(BadInput, match=expected):
@@ -142,6 +145,18 @@ def test_new_rows_are_read_as_the_training_rows_were(tmp_path):
     new.write_text("age,part,y,b\n10,test,ant,0\n20,test,bee,1\n")
     with pytest.raises(BadInput, match="features are made by what the training rows hold, and there is none"):
         read_table(new, target="y", bias="b", split_column="part")
+
+
+def test_features_that_can_not_be_made_are_named_with_their_file(tmp_path):
+    train = table(write(tmp_path, "age,y,b\n1,0,0\n2,1,1\n"), target="y", bias="b")
+    new = write(tmp_path, "age,y,b\n1,0,0\nold,1,1\n", "new.csv")
+    with pytest.raises(BadInput, match=r"new.csv: column 'age' holds 'old' in row 2, and in training"):
+        table(new, target="y", bias="b", like=train)
+    with pytest.raises(BadInput, match=r"none.csv: no column is left for the features; name them with --features"):
+        table(write(tmp_path, "y,b\n0,0\n1,1\n", "none.csv"), target="y", bias="b")
+    ids = write(tmp_path, "id,y,b\n" + "".join(f"n{i},{i % 2},{i % 3 % 2}\n" for i in range(1001)), "ids.csv")
+    with pytest.raises(BadInput, match=r"ids.csv: column 'id' has 1,001 different texts, .* with --features"):
+        table(ids, target="y", bias="b")
 
 
 def test_cells_of_new_rows_that_tell_nothing_are_told_of(tmp_path):

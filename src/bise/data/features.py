@@ -50,8 +50,11 @@ class NumberColumn:
 
     def __call__(self, values: Iterable[str]) -> NDArray[np.float32]:
         numbers = _numbers(values, self.name)
-        if numbers is None:
-            raise BadInput(f"column {self.name!r} holds something that is no number; in training it held numbers")
+        if isinstance(numbers, str):
+            raise BadInput(
+                f"column {self.name!r} holds {numbers}, and in training it held numbers; write a number there, or leave"
+                " the cell empty"
+            )
         missing = np.isnan(numbers)
         scaled = np.where(missing, 0.0, (numbers - self.mean) / self.scale)
         return np.stack([scaled, missing] if self.marked else [scaled], axis=1).astype(np.float32)
@@ -97,7 +100,7 @@ class Encoder:
     def fit(columns: Mapping[str, Strings], train: Tensor) -> Encoder:
         """From whole columns, by the rows in `train` [N] (bool): a column of numbers only is one of numbers."""
         if not columns:
-            raise BadInput("no column is left for the features; name them with features=[…]")
+            raise BadInput("no column is left for the features; name them with --features (in Python features=[…])")
         if not train.any():
             raise BadInput(
                 "features are made by what the training rows hold, and there is none; mark rows as train, or name the"
@@ -139,13 +142,13 @@ class Encoder:
 
 def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColumn | CategoryColumn:
     numbers = _numbers(column, name)
-    if numbers is None or np.isnan(numbers).all():
+    if isinstance(numbers, str) or np.isnan(numbers).all():
         _doubt(column, name)
         kept = sorted({text.strip() for text, inside in zip(column, train, strict=True) if inside})
         if len(kept) > MOST_CATEGORIES:
             raise BadInput(
-                f"column {name!r} has {len(kept):,} different texts, too many for one-hot features; leave it out of"
-                " features=[…]"
+                f"column {name!r} has {len(kept):,} different texts, too many for one-hot features; name the others"
+                " with --features (in Python features=[…])"
             )
         return CategoryColumn(name=name, categories=tuple(kept))
     missing = np.isnan(numbers)
@@ -176,8 +179,8 @@ def _doubt(column: Strings, name: str) -> None:
         )
 
 
-def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | None:
-    """The cells as numbers, NaN where one is empty; None where one is something else."""
+def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | str:
+    """The cells as numbers, NaN where one is empty; where one is something else, that and its row in words."""
     out = array("d")
     huge = ""
     for text in values:
@@ -185,7 +188,7 @@ def _numbers(values: Iterable[str], name: str) -> NDArray[np.float64] | None:
         if not text or text.lower() == "nan":
             out.append(math.nan)
         elif NUMBER.fullmatch(text) is None and text.lower().lstrip("+-") not in ("inf", "infinity"):
-            return None
+            return f"{text[:40]!r} in row {len(out) + 1}"
         else:
             out.append(float(text))
             if not huge and not abs(out[-1]) <= 1e30:  # its square must be finite too

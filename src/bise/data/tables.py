@@ -24,7 +24,7 @@ from bise.data.pictures import PictureFiles
 from bise.data.strings import Strings
 from bise.data.tokens import Sentences
 from bise.data.transforms import Transform
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, BiseWarning, named
 
 Numbered = tuple[Tensor, tuple[str, ...]]
 """The numbers [N] of a column's labels, and their names."""
@@ -242,12 +242,12 @@ def rows_of(
     columns: Mapping[str, Strings], encoder: Encoder | None, train: Tensor, what: object
 ) -> tuple[RowsOf, Encoder]:
     """Features by the encoder of other training data, or else by one from the rows in `train` [N] (bool)."""
-    if encoder is None:
-        encoder = Encoder.fit(columns, train)
-        return RowsOf(encoder(columns)), encoder
-    inputs = RowsOf(encoder(columns))
-    encoder.tell_silent(columns, what)
-    return inputs, encoder
+    with named(what):
+        made = encoder or Encoder.fit(columns, train)
+        inputs = RowsOf(made(columns))
+    if encoder is not None:
+        made.tell_silent(columns, what)
+    return inputs, made
 
 
 def unread(rows: Tensor) -> Any:
@@ -306,8 +306,8 @@ def check_arguments(
         raise BadInput("x comes from image, text or features; name one of them only")
     if split_column is not None and holdout is not None:
         raise BadInput("splits come from split_column or from holdout; give one of them only")
-    named = [target, *biases, *([split_column] if split_column else [])]
-    twice = next((name for i, name in enumerate(named) if name in named[:i]), None)
+    taken = [target, *biases, *([split_column] if split_column else [])]
+    twice = next((name for i, name in enumerate(taken) if name in taken[:i]), None)
     if twice is not None:
         raise BadInput(f"{path}: column {twice!r} is named for two purposes (target, bias, split); name each once")
     if features and target in features:
