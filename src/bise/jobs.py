@@ -19,6 +19,7 @@ from bise.data.arguments import SPLITS
 from bise.data.cells import Cells
 from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
+from bise.data.folders import is_hugging_face
 from bise.data.identity import data_sha256
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
@@ -26,7 +27,7 @@ from bise.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, BiseWarning, named
+from bise.errors import BadInput, BiseWarning, NoSplit, named
 from bise.extraction import check_outputs, extract
 from bise.files import read_json, write_json
 from bise.finetuning import finetune
@@ -320,7 +321,13 @@ def check_job(source: str, own: dict[str, Any], *, files: bool, progress: Progre
     # the size is of no matter here, but pictures can't be listed without one
     how = {**own, "size": own.get("size", "1")} if files and source not in names() else own
     texts = "text" in own and "tokenizer" in own  # then it is worth while to count those that are cut off
-    splits = splits_of(source, how, labels_only=not (files or texts), option="source")
+    path = Path(source)
+    # where extraction would make features, they are made here too: what it refuses can't be called fit
+    features = not {"image", "text"} & own.keys() and (path.is_file() or is_hugging_face(path))
+    try:
+        splits = splits_of(source, how, labels_only=not (files or texts or features), option="source")
+    except NoSplit:  # no training rows to make features by, which the check says in its own words
+        splits = splits_of(source, how, labels_only=True, option="source")
     parts = {name: split_of(splits, name) for name in SPLITS}
     pictures = [
         data.dataset

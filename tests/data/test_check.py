@@ -140,7 +140,7 @@ def test_names_and_rows_without_bias_at_the_command_line(people):
 
 def test_exit_codes(people, tmp_path):
     hopeless = tmp_path / "hopeless.csv"
-    hopeless.write_text("y,b\n0,0\n1,1\n")
+    hopeless.write_text("x,y,b\n5,0,0\n6,1,1\n")
     result = run("data", "check", hopeless, "--target", "y", "--bias", "b")
     assert result.exit_code == 1
     assert "extraction can't work on it" in result.stdout
@@ -158,6 +158,47 @@ def test_exit_codes(people, tmp_path):
         assert result.exit_code == 2, result.output
         (line,) = result.stderr.strip().splitlines()
         assert expected in line
+
+
+def table_of(path, column, rows=1200):
+    """A csv that is fit but for what `column` makes of each row's number."""
+    lines = [f"{column(i)},{i % 2},{(i % 2) ^ (i % 5 == 0):d},{('train', 'val', 'test')[i % 3]}" for i in range(rows)]
+    path.write_text("\n".join(["x,y,b,part", *lines]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "refused"),
+    [
+        (lambda i: i, None),
+        (lambda i: "inf" if i == 7 else i, "column 'x' holds inf in row 8, too large a number for a feature"),
+        (lambda i: f'"{i % 9},000"', "column 'x' holds 0,000, a number with a comma"),
+        (lambda i: f"name {i}" if i % 3 == 0 else "?", None),  # 400 texts of train, and one more
+        (lambda i: f"name {i}" if i < 1001 else "?", None),  # a third of them in train
+        (lambda i: f"name {i}", "column 'x' has 1,001 different texts, too many for one-hot features"),
+    ],
+)
+def test_features_that_extraction_would_refuse_are_refused_here(tmp_path, column, refused):
+    rows = 3003 if refused and "texts" in refused else 1200
+    path = table_of(tmp_path / "a.csv", column, rows)
+    result = run("data", "check", path, "--target", "y", "--bias", "b", "--split", "part")
+    if refused is None:
+        assert result.exit_code == 0, result.output
+        assert "extraction can work on it" in result.stdout
+    else:
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"{path}: {refused}" in result.stderr
+        with pytest.raises(BadInput) as error:  # as extraction reads it
+            read_table(path, target="y", bias="b", split_column="part")
+        assert result.stderr == f"bise: {error.value}\n"
+
+
+def test_a_table_without_training_rows_is_checked_by_its_labels(tmp_path):
+    path = table_of(tmp_path / "a.csv", lambda i: i)
+    path.write_text(path.read_text().replace("train", "test"))
+    result = run("data", "check", path, "--target", "y", "--bias", "b", "--split", "part")
+    assert result.exit_code == 1
+    assert "there is no training split" in result.stdout
 
 
 def test_many_cells_are_abbreviated(tmp_path):
@@ -205,7 +246,9 @@ def test_a_folder_of_pictures(tmp_path):
         Image.fromarray(np.zeros((3, 3, 3), np.uint8)).save(tmp_path / f"pets/{kind}/{i}.png")
         rows.append(f"{i}.png,{'sofa' if i % 3 else 'lawn'}")
     (tmp_path / "bias.csv").write_text("\n".join(rows))
-    result = run("data", "check", tmp_path / "pets", "--bias-csv", tmp_path / "bias.csv", "--files")
+    asked = ["data", "check", tmp_path / "pets", "--bias-csv", tmp_path / "bias.csv"]
+    assert run(*asked).exit_code == 0  # its labels alone
+    result = run(*asked, "--files")
     assert result.exit_code == 0, result.output
     assert "class \\ ground  lawn  sofa" in result.stdout
     refused = run("data", "check", tmp_path / "pets", "--target", "y")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bise.data.numbering import NUMBER
 from bise.data.strings import Strings
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, BiseWarning, NoSplit
 
 MOST_CATEGORIES = 1000
 FEW, MANY = 0.01, 0.1
@@ -102,7 +102,7 @@ class Encoder:
         if not columns:
             raise BadInput("no column is left for the features; name them with --features (in Python features=[…])")
         if not train.any():
-            raise BadInput(
+            raise NoSplit(
                 "features are made by what the training rows hold, and there is none; mark rows as train, or name the"
                 " run that these rows are for with --run (in Python the training data with like=)"
             )
@@ -148,7 +148,7 @@ def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColum
         if len(kept) > MOST_CATEGORIES:
             raise BadInput(
                 f"column {name!r} has {len(kept):,} different texts, too many for one-hot features; name the others"
-                " with --features (in Python features=[…])"
+                " with --features (in Python features=[…]), or this one with --image or --text if it is the input"
             )
         return CategoryColumn(name=name, categories=tuple(kept))
     missing = np.isnan(numbers)
