@@ -75,7 +75,7 @@ def no_bias(split):
 
 
 def with_nan(split):
-    data = toy()
+    data = splits(split)
     data.tensors[0][3, 2] = torch.nan
     return data
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 from typer.testing import CliRunner
 
 import bise
@@ -173,6 +173,42 @@ def test_forgotten_weights_are_told_of(tmp_path, model):
     assert result.exit_code == 0, result.output
     said = "give that by --weights" in " ".join(result.stderr.split())
     assert said == (model == "make")
+
+
+class Own(Dataset):
+    """Samples of which only the number is known beforehand."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+
+def the_same(split):
+    return splits("train" if split == "val" else split)
+
+
+def own(split):
+    return Own(splits({"test": "val"}.get(split, split)))
+
+
+def own_and_apart(split):
+    return Own(splits(split))
+
+
+@pytest.mark.parametrize(
+    ("data", "same"),
+    [("splits", []), ("the_same", ["train and val"]), ("own", ["val and test"]), ("own_and_apart", [])],
+)
+def test_splits_that_are_the_very_same_are_told_of(tmp_path, weights, data, same):
+    whole = ["--model", "test_cli:make", "--weights", weights, "--data", f"test_cli:{data}"]
+    result = run("extract", *whole, "--out", str(tmp_path / "run"), *QUICK)
+    assert result.exit_code == 0, result.output
+    assert re.findall(r"warning: (\w+ and \w+) are the very same data", result.stderr) == same
 
 
 def test_a_foreign_or_different_folder_is_never_overwritten(tmp_path):

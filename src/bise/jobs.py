@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bise.data.cells import Cells
 from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.folders import is_hugging_face
-from bise.data.identity import data_sha256
+from bise.data.identity import data_sha256, same_samples
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
 from bise.deployment import deploy, sizes
@@ -73,6 +74,7 @@ def extract_job(
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     cells.check_trainable()  # before there is a folder
+    hashes = _data_sha256(train, val, test)
     whole = {
         "source": source,
         "preset": preset,
@@ -80,11 +82,12 @@ def extract_job(
         "bottleneck": bottleneck,
         "sites": list(sites) if sites else None,
         "device": str(device_of(model)),
-        "sha256": {"weights": fingerprint(model)} | _data_sha256(train, val, test),
+        "sha256": {"weights": fingerprint(model)} | hashes,
     }
     with Run(out, whole, job="extract", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
             return run.finished
+        _warn_of_same(hashes, {"train": train, "val": val, "test": test})
         if source.get("weights") is None:
             _warn_of_no_weights(model, train, cells, sites, bottleneck, workers)
         summary: dict[str, Any] = {}
@@ -151,6 +154,18 @@ def _warn_of_no_weights(
             BiseWarning,
             stacklevel=3,
         )
+
+
+def _warn_of_same(hashes: Mapping[str, str | None], splits: Mapping[str, Any]) -> None:
+    """Say where two splits are the very same data, by their hashes: figures on the later one prove nothing."""
+    for one, other in combinations(splits, 2):
+        if hashes[other] and hashes[one] == hashes[other] and same_samples(splits[one], splits[other]):
+            warnings.warn(
+                f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
+                " that were not seen before; give each split samples of its own",
+                BiseWarning,
+                stacklevel=3,
+            )
 
 
 def _data_sha256(train: Any, val: Any, test: Any) -> dict[str, str | None]:

@@ -201,6 +201,24 @@ def test_a_table_without_training_rows_is_checked_by_its_labels(tmp_path):
     assert "there is no training split" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("column", "again", "said"),
+    [
+        (lambda i: i, 4, ["4 of the 104 rows of test are in train too"]),
+        (lambda i: i, 1, []),  # fewer than 1 %
+        (lambda i: i % 2, 4, []),  # rows that repeat in train as well
+    ],
+)
+def test_rows_of_two_splits_are_counted(tmp_path, column, again, said):
+    """300 rows, then rows of train a second time, as test."""
+    path = table_of(tmp_path / "a.csv", column, 300)
+    head, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([head, *rows, *(row.replace("train", "test") for row in rows[: 3 * again : 3])]))
+    splits = read_table(path, target="y", bias="b", split_column="part")
+    found = check({name: splits.split(name) for name in ("train", "val", "test")}).warnings
+    assert [w.partition(", so that")[0] for w in found if " too, so that" in w] == said
+
+
 def test_many_cells_are_abbreviated(tmp_path):
     path = tmp_path / "many.csv"
     path.write_text("y,b,c\n" + "".join(f"{i % 7},{i % 11},long name of a city {i % 13}\n" for i in range(3000)))

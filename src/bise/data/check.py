@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import Any
 
 import torch
 
 from bise.data.cells import Cells
-from bise.data.contract import Labelled, labels
+from bise.data.contract import Labelled, labels, tensors_of
 from bise.data.naming import numbered
+from bise.data.tables import TableData
 from bise.data.tokens import Counts, sentences_of
 from bise.errors import BadInput
 
 FEW = 20
 """Conflicting samples in a cell below which balanced draws repeat the same few pictures."""
+
+MUCH = 0.01
+"""The share of a split's rows that may be another's too, beyond what chance explains, before it is said."""
 
 SHOWN = 20
 """Empty cells that are listed by name: with several biases there may be millions."""
@@ -94,6 +100,7 @@ def check(
             judged = _known(there[name])
             if aligned is not None and judged is not None:
                 notes += aligned.unjudged(judged[0], name)
+    notes += _shared(there)
     return Check(
         splits={name: _split(data, aligned) for name, data in there.items()},
         obstacles=tuple(obstacles),
@@ -161,6 +168,32 @@ def _covered(train: Any, other: Any, name: str, obstacles: list[str]) -> None:
     if lacking:
         shown = lacking[0] if train.names is None else train.names.classes[lacking[0]]
         obstacles.append(f"{name} holds class {shown}, which train lacks")
+
+
+def _shared(splits: Mapping[str, Any]) -> list[str]:
+    """A sentence for each two splits of a table that have far more rows in common than such rows repeat by chance."""
+    rows = {name: counted for name, data in splits.items() if (counted := _rows(data))}
+    found = []
+    for one, other in combinations(rows, 2):
+        common = sum(rows[other][row] for row in rows[other].keys() & rows[one].keys())
+        total = rows[other].total()
+        # with few features rows are alike anyway: as often between splits as within the first
+        chance = sum(count for count in rows[one].values() if count > 1) / rows[one].total()
+        if common / total > chance + MUCH:
+            found.append(
+                f"{common:,} of the {total:,} rows of {other} are in {one} too, so that {other} says less about samples"
+                " not seen before; leave them out of one"
+            )
+    return found
+
+
+def _rows(data: Any) -> Counter[int]:
+    """How often each row of a table, features and labels, occurs, by its hash; none where features weren't made."""
+    tensors = tensors_of(data.dataset) if isinstance(data, TableData) and data.encoder is not None else None
+    if tensors is None or data.b is None:
+        return Counter()
+    whole = torch.cat([tensors[0], data.y.unsqueeze(1), data.b.view(len(data.b), -1)], 1).numpy()
+    return Counter(hash(row.tobytes()) for row in whole)
 
 
 def _split(data: Any, train: Cells | None) -> SplitCheck:
