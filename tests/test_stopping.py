@@ -345,6 +345,23 @@ def test_a_full_disk_and_a_read_only_one(whole, small_disk):
     assert "can't be written (Read-only file system)" in sentence(run("shrink", out), 1)
 
 
+def test_a_report_gathers_what_a_full_disk_left_out(extracted, monkeypatch):
+    made = {name: (extracted / name).read_bytes() for name in ("thresholds.json", "samples.json")}
+    for name in made:
+        (extracted / name).unlink()
+    good("report", extracted)
+    assert {name: (extracted / name).read_bytes() for name in made} == made
+    page = (extracted / "report.html").read_text()
+    assert all(f'id="{part}"' in page for part in ("threshold", "samples"))
+    (extracted / "samples.json").unlink()
+    own = splits
+    monkeypatch.setattr(sys.modules[__name__], "splits", lambda split: own("val" if split == "train" else split))
+    said = good("report", extracted).stderr
+    assert "samples.json of" in said
+    assert "train changed since the run was made; bring the data back), so the page has no samples" in said
+    assert not (extracted / "samples.json").exists()
+
+
 def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(whole, tmp_path):
     out = tmp_path / "run"
     seen = stopped(7, "extract", *OWN, *QUICK, "--out", out)

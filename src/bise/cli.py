@@ -370,9 +370,11 @@ def report(
 ) -> None:
     """Make the run's page again: one file, no network, for a reader who knows no code."""
     with _guard():
-        from bise.report import write_report
+        from bise.report_job import report_job
+        from bise.terminal import Bars
 
-        path = write_report(run, out)
+        with Bars() as bars:
+            path = report_job(run, out, progress=bars)
         size = path.stat().st_size
         print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
 

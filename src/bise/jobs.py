@@ -126,7 +126,7 @@ def extract_job(
             "seconds": sub.record["seconds"],
         }
         run.finish(summary)
-        add_report(run.folder, _evidence(run.folder, model, sub, val, test, cells, progress))
+        add_report(run.folder, evidence(run.folder, model, sub, val, test, cells, progress))
     return summary
 
 
@@ -172,7 +172,7 @@ def _data_sha256(train: Any, val: Any, test: Any) -> dict[str, str | None]:
     return {name: data_sha256(data) for name, data in (("train", train), ("val", val), ("test", test))}
 
 
-def _evidence(
+def evidence(
     folder: Path, model: nn.Module, sub: Subnetwork, val: Any, test: Any, train: Cells, progress: Progress
 ) -> Callable[[], None] | None:
     """What gathers the report's curve and samples: on test, or on val where there is no test, or not at all."""
