@@ -321,7 +321,7 @@ def epochs(out):
         return len(json.loads(file.metadata()["state"])["history"])
 
 
-def test_a_full_disk_and_a_read_only_one(whole, small_disk):
+def test_a_full_disk_and_a_read_only_one(whole, small_disk, tmp_path):
     out = small_disk / "run"
     command = ["extract", *OWN, *QUICK, "--out", out]
     stopped(7, *command)
@@ -342,7 +342,20 @@ def test_a_full_disk_and_a_read_only_one(whole, small_disk):
     assert content(out) == content(whole.with_name("extracted"))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert "holds this run, finished" in good(*command).stderr
-    assert "can't be written (Read-only file system)" in sentence(run("shrink", out), 1)
+    for refused, remedy in (
+        (["shrink", out], "name a file elsewhere with --out or --onnx, or work on a copy"),
+        (["export", out, out / "small.pt2"], "name a file elsewhere"),
+        (["report", out], "name a file elsewhere with --out"),
+        (["finetune", out], "work on a copy of the run"),
+    ):
+        line = sentence(run(*refused))
+        assert line.startswith(f"bise: {out} can't be written")
+        assert remedy in line
+    file, page = tmp_path / "small.pt2", tmp_path / "page.html"
+    assert f"its summary and its page don't tell of {file}" in good("export", out, file).stderr
+    good("report", out, "--out", page)
+    assert file.stat().st_size > 0
+    assert page.stat().st_size > 0
 
 
 def test_a_report_gathers_what_a_full_disk_left_out(extracted, monkeypatch):

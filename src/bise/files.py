@@ -44,6 +44,17 @@ def writing(path: Path) -> Iterator[None]:
         raise Unwritable(error.errno, error.strerror, str(path)) from error
 
 
+def check_writable(folder: Path, remedy: str) -> None:
+    """Refuse a folder that can't be written, before there is work behind it; one that isn't there may be made."""
+    if folder.is_dir() and not writable(folder):
+        raise BadInput(f"{folder} can't be written; {remedy}")
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in `folder`, by who may write there and whether its disk is read-only."""
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def sync_folder(folder: Path) -> None:
     """Bring the names in `folder` to the disk, where the system can: without it a new name may be lost with power."""
     if not hasattr(os, "O_DIRECTORY"):

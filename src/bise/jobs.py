@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from itertools import combinations
@@ -30,7 +31,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning, NoSplit, named
 from bise.extraction import check_outputs, extract
-from bise.files import read_json, write_json
+from bise.files import check_writable, read_json, writable, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
@@ -298,23 +299,39 @@ def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
 def shrink_job(
     model: nn.Module, splits: Splits, folder: Path, *, name: str, files: Sequence[Path], progress: Progress
 ) -> dict[str, Any]:
-    """Shrink a run's subnetwork, or the finetuned one, write `files`, and add the figures to the run's summary."""
+    """Shrink a run's subnetwork, or the finetuned one, write `files`, and add the figures to the run's summary.
+
+    From a run that can't be written, as in an archive, the files are written all the same.
+    """
     if name not in ("subnetwork", "finetuned"):
         raise BadInput(f"--of {name!r} is unknown; use subnetwork or finetuned")
     check_complete(folder)
+    for path in files:
+        check_writable(path.parent, "name a file elsewhere")
+    if not files:
+        check_writable(folder, "name a file elsewhere with --out or --onnx, or work on a copy of the run")
     if name == "finetuned" and "finetune" in begun_jobs(folder):
         raise BadInput(f"{folder} isn't finetuned to the end; run finetune again with --resume first")
     sub = saved(folder, name, model)
     data = split_of(splits, "test")
     inputs = Inputs(_train(splits) if data is None else data, device_of(model))
-    with sole(folder):
-        summary = read_summary(folder)
+    noted = writable(folder)
+    with sole(folder) if noted else nullcontext():
         progress("shrinking", 0, 1)
         figures = deploy(sub, inputs, files)
         progress("shrinking", 1, 1)
-        summary[name] = summary.get(name, {}) | {"shrunk": figures}
-        write_json(folder / "summary.json", summary)
-        add_report(folder)
+        if noted:
+            summary = read_summary(folder)
+            summary[name] = summary.get(name, {}) | {"shrunk": figures}
+            write_json(folder / "summary.json", summary)
+            add_report(folder)
+    if not noted:
+        warnings.warn(
+            f"{folder} can't be written, so its summary and its page don't tell of {', '.join(map(str, files))}; keep"
+            " these figures beside the files",
+            BiseWarning,
+            stacklevel=2,
+        )
     return figures
 
 

@@ -140,7 +140,9 @@ class Run:
         self.lock = None
 
     def _unwritable(self, error: OSError) -> BadInput:
-        return BadInput(f"{self.folder} can't be written ({error.strerror}); choose another folder with --out")
+        own = self.path.name == "config.json"
+        remedy = "choose another folder with --out" if own else "work on a copy of the run"
+        return BadInput(f"{self.folder} can't be written ({error.strerror}); {remedy}")
 
     def __enter__(self) -> Run:
         return self
