@@ -106,6 +106,16 @@ def test_a_class_that_val_lacks_is_told_of():
     assert not any(missing in w for w in check({"train": train, "val": whole, "test": whole}).warnings)
 
 
+def test_a_value_of_the_bias_that_val_or_test_lacks_is_told_of():
+    train = data({(0, 0): 30, (0, 1): 30, (0, 2): 30, (1, 0): 30, (1, 1): 40, (1, 2): 30})
+    one = data({(0, 0): 3, (1, 0): 3})
+    found = check({"train": train, "val": one, "test": data({(0, 0): 3, (0, 2): 1, (1, 1): 3})}).warnings
+    assert "val has no sample of b = 1, 2, so no mask is judged by these; add samples of them" in found
+    assert not any("test has no sample of b" in w for w in found)
+    found = check({"train": train, "val": train, "test": one}).warnings
+    assert "test has no sample of b = 1, 2, so no figure is about these; add samples of them" in found
+
+
 def test_a_class_that_train_lacks_is_an_obstacle():
     whole = {"train": data({(0, 0): 30, (0, 1): 30}), "val": data({(1, 0): 3})}
     assert any("val holds class 1, which train lacks" in o for o in check(whole).obstacles)

@@ -249,13 +249,18 @@ class Cells:
             raise BadInput(f"{what} holds class {name}, which train lacks; drop it from {what} or add it to train")
 
     def unjudged(self, other: Cells, what: str = "val") -> list[str]:
-        """A sentence for what val or test lacks: classes of this set, and samples that conflict with a bias."""
+        """A sentence for what val or test lacks: classes and biases of this set, and samples that conflict with one."""
         lost = "no mask is judged by" if what == "val" else "no figure is about"
         found = []
         lacking = sorted(set(torch.unique(self.y).tolist()) - set(torch.unique(other.y).tolist()))
         if lacking:
             shown = ", ".join(self.label(0, y) for y in lacking[:3]) + (" …" if len(lacking) > 3 else "")
             found.append(f"{what} lacks classes of train ({shown}), so {lost} these; add samples of them")
+        for k, which in enumerate(self.columns[1 : 1 + other.biases]):
+            seen, there = (torch.unique(cells.b[cells.b[:, k] >= 0, k]).tolist() for cells in (self, other))
+            if lacking := sorted(set(seen) - set(there)):
+                shown = ", ".join(self.label(k + 1, b) for b in lacking[:3]) + (" …" if len(lacking) > 3 else "")
+                found.append(f"{what} has no sample of {which} = {shown}, so {lost} these; add samples of them")
         if other.aligned_bias.shape == self.aligned_bias.shape:
             conflicting = other.realigned(self.aligned_bias).conflicting
             found += [
