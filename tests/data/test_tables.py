@@ -228,6 +228,8 @@ BROKEN = {
     "huge field": (b"y,b\n1," + b"a" * 200_000 + b"\n", "line 2: a field is longer than 131,072"),
     "open quotes": (b'y,b\n1,"2\n3,4\n', "line 2: quotes that open in this row never close"),
     "stray quotes": (b'y,b\n1,"2"2\n', "line 2: .*doubled"),
+    "line ends of old Macs": (b"y,b\r1,2\r0,3\r", r"line 1 holds \\r without \\n, .*with \\n or \\r\\n line ends$"),
+    "one such line end": (b"y,b\n1,2\r0,3\n", r"line 2 holds \\r without \\n"),
     "gzip": (b"\x1f\x8b\x08abc", "is gzip-compressed, not a csv"),
     "excel": (b"PK\x03\x04abc", "Excel file, not a csv"),
     "parquet": (b"PAR1abc", "parquet file, not a csv"),

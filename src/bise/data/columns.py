@@ -130,7 +130,7 @@ class _Lines:
         if b"\0" in raw:
             raise BadInput(f"{where} holds a NUL byte, so it is no UTF-8 text; save the file as UTF-8")
         if len(raw) == LONGEST_LINE:
-            raise BadInput(f"{where} is longer than {LONGEST_LINE:,} bytes; is this a csv file?")
+            raise BadInput(f"{where} is longer than {LONGEST_LINE:,} bytes; is this a csv file, with \\n line ends?")
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
@@ -185,6 +185,9 @@ def _quoting(path: Path, start: int, line: int, error: str) -> str:
         )
     if "unexpected end of data" in error:
         return f"{path}, line {start}: quotes that open in this row never close; close or double them"
+    if "new-line character" in error:  # as old Macs end lines
+        ends = "\\n or \\r\\n"
+        return f"{path}, line {line} holds \\r without \\n, which is no line end; save the file with {ends} line ends"
     where = f"line {start}" if start >= line else f"lines {start} to {line}"
     return f'{path}, {where}: {error}; quotes inside a quoted field are doubled: ""'
 
