@@ -279,6 +279,8 @@ def test_a_folder_of_pictures(tmp_path):
     result = run(*asked, "--files")
     assert result.exit_code == 0, result.output
     assert "class \\ ground  lawn  sofa" in result.stdout
+    refused = run("data", "check", tmp_path / "pets")
+    assert (refused.exit_code, "the csv that has it with --bias-csv" in refused.stderr) == (2, True)
     refused = run("data", "check", tmp_path / "pets", "--target", "y")
     assert "is a folder of pictures, for which --target has no meaning" in refused.stderr
 

@@ -366,7 +366,7 @@ def test_a_folder_of_pictures_with_a_bias_csv(animals, tmp_path):
     flat = image_folder(animals / "train", size=3)
     assert (len(flat), flat.b) == (4, None)
     for bad, expected in (
-        ("file,place\nbird.png,x\n", "row 1: 'bird.png' is no picture of the folder"),
+        ("file,place\nbird.png,x\n", "row 1: 'bird.png' is no picture of the folder; write its path below that, or"),
         ("file,place\ntraincat0.png,x\ntrain/cat/traincat0.png,y\n", "row 2: .* has a second row"),
         ("name,place\na,b\n", "has no column 'file'"),
         ("file\ntraincat0.png\n", "has no column beside 'file'"),

@@ -115,7 +115,10 @@ def _known(data: Any) -> tuple[Cells, int] | None:
     if not isinstance(data, Labelled):
         return labels(data), 0
     if data.b is None:
-        raise BadInput("there is no bias to check; name its column with --bias")
+        raise BadInput(
+            "there is no bias to check; name its column with --bias, or, for a folder of pictures, the csv that has it"
+            " with --bias-csv"
+        )
     b = data.b.unsqueeze(1) if data.b.dim() == 1 else data.b
     known = (b >= 0).all(1)
     if not known.any():

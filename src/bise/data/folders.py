@@ -74,7 +74,7 @@ def read_image_folder(
     if bias_csv is not None:
         biases = _biases(Path(bias_csv), files, file_column, bias, coding)
     elif bias:
-        raise BadInput(f"{folder} holds no biases; name the csv that does with bias_csv")
+        raise BadInput(f"{folder} holds no biases; name the csv that does with --bias-csv (in Python bias_csv=)")
     return Table.of(
         "class",
         targets,
@@ -238,7 +238,8 @@ def _biases(
         key = Path(name.strip()).as_posix()
         file = by_path.get(key, by_name.get(key))
         if file is None or file < 0:
-            why = "is no picture of the folder" if file is None else "is the name of several pictures; write its path"
+            why = "is no picture of the folder; write its path below that, or leave the row out"
+            why = why if file is None else "is the name of several pictures; write its path"
             raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} {why}")
         if file in row_of:
             raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} has a second row; keep one")
