@@ -240,6 +240,8 @@ def test_what_the_demo_finetuned_is_not_written_over(extracted):
     config = read_json(extracted / "config.json")
     (extracted / "config.json").write_text(json.dumps(config | {"finetune": {}}))  # as the demo's says
     assert "was finetuned by the demo itself; finetune a run of its own" in sentence(run("finetune", extracted))
+    line = sentence(run("audit", "--run", extracted, "--of", "dense_finetuned"))
+    assert f"the demo audits its dense control and doesn't keep it; bise extract --from {extracted} --out" in line
 
 
 def test_a_job_that_refuses_its_input_leaves_no_folder_for_tensorboard_either(tmp_path):

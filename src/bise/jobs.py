@@ -341,6 +341,11 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
         made = f"bise finetune {folder}" if name != "subnetwork" else f"bise extract --from {folder} --out FOLDER"
         jobs = begun_jobs(folder)
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
+        if not jobs and name == "dense_finetuned" and "finetune" in read_json(folder / "config.json"):
+            remedy = (
+                f"the demo audits its dense control and doesn't keep it; bise extract --from {folder} --out FOLDER,"
+                " then bise finetune FOLDER make one"
+            )
         raise BadInput(f"{folder / name} does not exist; {remedy}")
     return load(folder / name, model)
 
