@@ -97,6 +97,18 @@ def test_the_false_positive_spread_counts_for_itself_with_three_classes():
     assert equalized_odds_difference(y_true, y_pred, b=b) == 1
 
 
+def test_thousands_of_labels_take_no_table_of_every_target_by_every_answer():
+    """3,000³ counts would be 200 GB; class c has a sample with b = c and one with b = c + 1, all right but one."""
+    c = torch.arange(3000)
+    y_true, b = torch.cat([c, c]), torch.cat([c, (c + 1) % 3000])
+    y_pred = y_true.clone()
+    y_pred[3000] = 5  # class 0 with b = 1
+    gaps = true_positive_gaps(y_true, y_pred, b=b)
+    assert (gaps.pop(0), set(gaps.values())) == (1, {0})
+    assert equalized_odds_difference(y_true, y_pred, b=b) == 1
+    assert demographic_parity_difference(y_true, y_pred, b=b) == 0.5  # either class of a b is half of its samples
+
+
 def test_labels_need_not_count_from_zero():
     y_true, y_pred = torch.tensor([5, 5, 9, 9]), torch.tensor([5, 7, 9, 9])
     b = torch.tensor([-1, 30, -1, 30])

@@ -6,7 +6,7 @@ than two values of b is undefined, and nan where nothing else is left to report.
 """
 
 import math
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,10 +19,8 @@ def demographic_parity_difference(y_true: Tensor, y_pred: Tensor, *, b: Tensor) 
 
     Two classes give fairlearn's value. y_true adds nothing; it is taken so that all metrics are called alike.
     """
-    _, table = _table(y_true, y_pred, b)
-    predicted = table.sum(dim=0)
-    spreads = (_spread(predicted[:, c], predicted.sum(dim=1)) for c in range(table.shape[2]))
-    return _largest(spreads)
+    counts = _counted(y_true, y_pred, b)
+    return _largest(_spreads(counts.predicted, counts.samples))
 
 
 def equalized_odds_difference(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> float:
@@ -31,36 +29,59 @@ def equalized_odds_difference(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> f
     Two classes give fairlearn's value (worst case), where every rate is defined. A value of b without samples
     of y = c (or y ≠ c) is left out of that spread; nan where no spread has two values of b to compare.
     """
-    _, table = _table(y_true, y_pred, b)
-    spreads = []
-    for c in range(table.shape[0]):
-        positive, negative = table[c], table.sum(dim=0) - table[c]
-        spreads += [_spread(kind[:, c], kind.sum(dim=1)) for kind in (positive, negative)]
-    return _largest(spreads)
+    counts = _counted(y_true, y_pred, b)
+    positive = _spreads(counts.right, counts.actual)
+    negative = _spreads(counts.predicted - counts.right, counts.samples - counts.actual)
+    return _largest(torch.cat([positive, negative]))
 
 
 def true_positive_gaps(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> dict[int, float]:
     """{y: (max_b − min_b) P(ŷ = y | y, b)} for the y in y_true, labels [N]; nan for a y in one b only."""
-    classes, table = _table(y_true, y_pred, b)
-    per_class = table.sum(dim=2)
-    return {label: _spread(table[c, :, c], per_class[c]) for c, label in enumerate(classes) if per_class[c].any()}
+    counts = _counted(y_true, y_pred, b)
+    gaps = _spreads(counts.right, counts.actual).tolist()
+    there = counts.actual.any(dim=0).tolist()
+    return {label: gap for label, gap, seen in zip(counts.classes, gaps, there, strict=True) if seen}
 
 
-def _table(y_true: Tensor, y_pred: Tensor, b: Tensor) -> tuple[list[int], Tensor]:
-    """The classes in y or ŷ, and the counts [C, B, C] of (y, b, ŷ) over those classes and the values in b."""
+@dataclass(frozen=True, kw_only=True)
+class _Counts:
+    """How many samples each value in b has, by the classes in y or ŷ: [B, C] each, since [C, B, C] takes gigabytes."""
+
+    classes: list[int]
+    actual: Tensor
+    """y = c"""
+    predicted: Tensor
+    """ŷ = c"""
+    right: Tensor
+    """y = ŷ = c"""
+
+    @property
+    def samples(self) -> Tensor:
+        """[B, 1]"""
+        return self.actual.sum(dim=1, keepdim=True)
+
+
+def _counted(y_true: Tensor, y_pred: Tensor, b: Tensor) -> _Counts:
     n = check_labels(y_true=y_true, y_pred=y_pred, b=b)
     classes, index = torch.unique(torch.cat([y_true, y_pred]), return_inverse=True)
-    values, column = torch.unique(b, return_inverse=True)
-    shape = (len(classes), len(values), len(classes))
-    flat = (index[:n] * shape[1] + column) * shape[2] + index[n:]
-    return classes.tolist(), torch.bincount(flat, minlength=math.prod(shape)).reshape(shape)
+    values, row = torch.unique(b, return_inverse=True)
+    shape = (len(values), len(classes))
+    actual, predicted = row * shape[1] + index[:n], row * shape[1] + index[n:]
+    tables = [
+        torch.bincount(cell, minlength=math.prod(shape)).reshape(shape)
+        for cell in (actual, predicted, actual[actual == predicted])
+    ]
+    return _Counts(classes=classes.tolist(), actual=tables[0], predicted=tables[1], right=tables[2])
 
 
-def _spread(hits: Tensor, of: Tensor) -> float:
-    """max − min of hits [B] / of [B] over the defined rates; nan for fewer than two."""
-    rates = hits[of > 0].double() / of[of > 0].double()
-    return float(rates.max() - rates.min()) if len(rates) > 1 else math.nan
+def _spreads(hits: Tensor, of: Tensor) -> Tensor:
+    """[C]: max − min of hits [B, C] / of [B, C] or [B, 1] over the defined rates; nan for fewer than two."""
+    rates, defined = hits.double() / of.double(), (of > 0).expand_as(hits)
+    largest = rates.where(defined, -math.inf).amax(dim=0)
+    least = rates.where(defined, math.inf).amin(dim=0)
+    return (largest - least).where(defined.sum(dim=0) > 1, math.nan)
 
 
-def _largest(spreads: Iterable[float]) -> float:
-    return max((spread for spread in spreads if not math.isnan(spread)), default=math.nan)
+def _largest(spreads: Tensor) -> float:
+    found = spreads[~spreads.isnan()]
+    return float(found.max()) if len(found) else math.nan
