@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from bise import BadInput
 from bise.data import Cells, Labelled, labels
@@ -172,6 +173,16 @@ def test_bad_labels_are_named(y, b, extra, sentence):
         Cells.of(torch.tensor(y, dtype=torch.long), torch.tensor(b, dtype=torch.long), **extra)
 
 
+class Stream(IterableDataset):
+    """That knows its length."""
+
+    def __iter__(self):
+        return iter([(torch.zeros(1), 0, 0)])
+
+    def __len__(self):
+        return 1
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
@@ -181,6 +192,12 @@ def test_bad_labels_are_named(y, b, extra, sentence):
         (lambda: Labelled(torch.zeros(2, 1), y=[0, 1], b=[0, None]), "give ints from 0, and −1 where it is not known"),
         (lambda: Labelled(torch.zeros(2, 1), y=["a", "b"], b=[0, 1]), "can't be read as whole numbers"),
         (lambda: labels(iter([])), "no map-style data set"),
+        (
+            lambda: labels(pandas.DataFrame({"x": [1, 2], "y": [0, 1]})),
+            r"DataFrame gives no sample 0 \(KeyError\); it needs",
+        ),
+        (lambda: labels({"x": [1, 2], "y": [0, 1]}), r"dict gives no sample 0 \(KeyError\); it needs"),
+        (lambda: labels(Stream()), r"Stream gives no sample 0 \(NotImplementedError\); .* a stream into a list"),
         (lambda: labels(TensorDataset(torch.zeros(3, 1))), "not \\(x, y, b\\)"),
         (lambda: labels(TensorDataset(torch.zeros(3, 1), torch.arange(3))), "no bias labels"),
         (lambda: labels(Labelled(torch.zeros(2, 1), y=[0, 1])), "no bias labels"),

@@ -95,6 +95,15 @@ def test_wrong_masks_are_named():
         subnetwork(model, {"nowhere": [True]})
     with pytest.raises(BadInput, match=r"blocks.0.2: mask has shape \(3,\) for 16 units"):
         subnetwork(model, {"blocks.0.2": [True] * 3}, example=x)
+    for odd, said in (
+        ("abc", r"is no mask \(abc\)"),
+        ([0.3] * 16, "holds 0.3"),
+        ([1, 0, 2] + [1] * 13, "holds 2"),
+        (torch.full((16,), torch.nan), "holds nan"),
+    ):
+        with pytest.raises(BadInput, match=rf"that of 'blocks.0.2' {said}; give bool, or 0 and 1, one for each unit"):
+            subnetwork(model, {"blocks.0.2": odd})
+    assert subnetwork(model, {"blocks.0.2": [0.0, 1] * 8}).units == (8, 16)
 
 
 def test_thresholds():

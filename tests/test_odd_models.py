@@ -480,3 +480,34 @@ def test_weights_without_shapes_values_or_parameters_are_refused():
         bise.fingerprint(nn.Sequential(nn.LazyBatchNorm1d(affine=False)))
     with pytest.raises(BadInput, match="Linear has weights without values, on the device meta; load them first"):
         bise.fingerprint(nn.Linear(2, 2, device="meta"))
+
+
+def test_sparse_inputs_are_refused():
+    data = toy(n=60)
+    sparse = TensorDataset(data.tensors[0].to_sparse(), data.y, data.b)
+    with pytest.raises(BadInput, match=r"the inputs are of layout torch.sparse_coo; make them dense with x.to_dense"):
+        bise.audit(toy_model(), sparse)
+
+
+def test_batch_norm_and_one_sample_at_a_time():
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    config = TrainConfig.finetuning(epochs=1, batch_size=1)
+    with pytest.raises(BadInput, match=r"BatchNorm can't learn from one sample; raise batch_size \(now 1\)"):
+        bise.finetune(model, toy(n=60), config=config)
+
+
+def test_logits_without_a_gradient_are_named():
+    class Detached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.fc = nn.Sequential(nn.Linear(8, 16), nn.ReLU()), nn.Linear(16, 3)
+
+        def forward(self, x):
+            hidden = self.body(x)
+            with torch.no_grad():
+                return self.fc(hidden)
+
+    with pytest.raises(
+        BadInput, match=r"no gradient comes from the model's logits: .* under no_grad, or detaches them"
+    ):
+        bise.extract(Detached(), toy(), config=ExtractConfig(**QUICK, gamma=0))

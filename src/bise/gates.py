@@ -340,7 +340,7 @@ def subnetwork(
 
     `example` is an input batch, which shows where each site's channels are; without it the first forward pass does.
     """
-    tensors = {name: torch.as_tensor(mask).bool() for name, mask in masks.items()}
+    tensors = {name: _mask(name, mask) for name, mask in masks.items()}
     modules = dict(model.named_modules())
     for name in tensors:
         if name.removesuffix(":in") not in modules or not name.removesuffix(":in"):
@@ -350,6 +350,19 @@ def subnetwork(
     if example is not None:
         sub.place(example)
     return sub
+
+
+def _mask(name: str, given: Any) -> Tensor:
+    """A mask as bool; scores or names would all be open, so what is neither bool nor 0 or 1 is refused."""
+    remedy = "give bool, or 0 and 1, one for each unit"
+    try:
+        mask = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"masks: that of {name!r} is no mask ({given!s:.40}); {remedy}") from error
+    odd = mask[(mask != 0) & (mask != 1)].flatten()
+    if len(odd):
+        raise BadInput(f"masks: that of {name!r} holds {odd[0].item():g}; {remedy}")
+    return mask.bool()
 
 
 def _placed(model: nn.Module, masks: Mapping[str, Tensor], example: Any) -> tuple[Site, ...]:

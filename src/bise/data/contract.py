@@ -179,7 +179,7 @@ def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Tensor, Tenso
     ys, bs = _Pieces("y"), _Pieces("b")
     every = max(1, len(dataset) // 200)
     for i in range(len(dataset)):
-        sample = dataset[i]
+        sample = _sample(dataset, i)
         if not isinstance(sample, (tuple, list)) or len(sample) not in (2, 3):
             raise BadInput(
                 f"sample {i} is a {type(sample).__name__}, not (x, y, b); wrap the data set in bise.data.Labelled"
@@ -192,6 +192,17 @@ def _read_labels(dataset: Any, progress: Progress | None) -> tuple[Tensor, Tenso
     y, b = ys.tensor(), bs.tensor()
     assert y is not None
     return y, b
+
+
+def _sample(dataset: Any, index: int) -> Any:
+    """A sample by its number; columns by name, and streams, have none."""
+    try:
+        return dataset[index]
+    except (KeyError, NotImplementedError) as error:
+        raise BadInput(
+            f"{type(dataset).__name__} gives no sample {index} ({type(error).__name__}); it needs __getitem__ from 0,"
+            " yielding (x, y, b): columns go into a TensorDataset or a csv file, a stream into a list"
+        ) from error
 
 
 class _Pieces:

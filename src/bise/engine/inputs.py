@@ -319,6 +319,8 @@ def _check_finite(x: Any, index: Tensor | None = None) -> None:
     for value in x.values() if isinstance(x, Mapping) else (x,):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             continue
+        if value.layout != torch.strided:
+            raise BadInput(f"the inputs are of layout {value.layout}; make them dense with x.to_dense()")
         start = 0
         for part in value.split(CHECKED_AT_ONCE):
             if not part.isfinite().all():

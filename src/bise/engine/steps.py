@@ -25,13 +25,24 @@ RECORDING = threading.Lock()
 
 
 @contextmanager
-def within_memory(batch_size: int) -> Iterator[None]:
-    """While open, a device that runs out of memory is said in a sentence."""
+def explained(batch_size: int) -> Iterator[None]:
+    """While open, what torch says against a step, and its caller can change, is said in a sentence."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         reason = str(error).partition(". ")[0].strip()
         raise BadInput(f"the device ran out of memory ({reason}); lower batch_size (now {batch_size})") from error
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise BadInput(f"BatchNorm can't learn from one sample; raise batch_size (now {batch_size})") from error
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        raise BadInput(
+            "no gradient comes from the model's logits: its forward computes them under no_grad, or detaches them;"
+            " leave that out of it"
+        ) from error
 
 
 def check_figures(figures: Tensor, order: Tensor, batch_size: int, *, epoch: int, first: int = 0, advice: str) -> None:
@@ -95,7 +106,7 @@ class Steps:
         `done` are the figures of its first steps, where those were taken before a stop. `after` is told of each
         step, unless steps are recorded: then the host doesn't wait for them.
         """
-        with within_memory(self.batch_size), repeatable_convolutions():
+        with explained(self.batch_size), repeatable_convolutions():
             return self._run(order, augment, done, after)
 
     def _run(
