@@ -110,7 +110,8 @@ def _had(source: Source) -> tuple[nn.Module | None, Callable[[str], Any] | None,
         model, splits = source()
     except BadInput as error:
         return None, None, " ".join(str(error).split())
-    return model.cpu().eval(), splits, ""
+    model.cpu().eval()
+    return model, splits, ""
 
 
 def _files(run: RunFiles) -> str:
@@ -339,8 +340,8 @@ def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any]
                 sizes = shrunk(sub, examples[1])[1]
         except NotExact as error:
             raise _Broken(f"{name}: {error}") from error
-        except BadInput as error:
-            raise Missing(f"{name}: {error}") from error
+        except (BadInput, RuntimeError) as error:  # the model's own, which says nothing about the files
+            raise Missing(f"{name}: {' '.join(str(error).split())}") from error
         worst = max(worst, sizes["difference_float64"])
         for key in _unlike(noted[name], sizes):
             _same(f"{key} of {name}, shrunk", noted[name][key], sizes[key])
