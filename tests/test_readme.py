@@ -26,7 +26,7 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch, capsys):
         "example": train.tensors[0][:8],
     }
     exec(compile(block, str(README), "exec"), names)
-    assert capsys.readouterr().out.count("worst group") == 2
+    assert capsys.readouterr().out.count("\nworst group") == 2
     assert (tmp_path / "mine/subnetwork.safetensors").exists()
     assert (tmp_path / "model.pt2").exists()
     assert not torch.equal(names["tuned"].network[0].weight, names["model"][0].weight)
