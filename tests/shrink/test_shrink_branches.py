@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 import bise
 from bise import BadInput
+from bise.shrink import check_sizes_on_cpu
+from bise.shrink.verify import OtherSize
 
 
 class Net(nn.Module):
@@ -119,6 +121,13 @@ def test_a_length_that_is_cut_is_not_free_in_files_either(tmp_path, ending):
     run(ids)
     with pytest.raises(Exception, match="10"):  # each runtime has its own kind and words, and both name the size
         run(longer)
+
+
+def test_sizes_are_tried_on_a_cpu_for_models_elsewhere():
+    ids = torch.arange(40).view(4, 10) % 30
+    with pytest.raises(OtherSize, match=r"another size, \+7"):
+        check_sizes_on_cpu(half_of(Words(16), ids), ids)
+    check_sizes_on_cpu(half_of(Words(10**9), ids), ids)
 
 
 def test_a_length_that_nothing_cuts_stays_free():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -18,7 +18,7 @@ from bise.shrink.channel_rules import FULL_WIDTH
 from bise.shrink.folding import fold
 from bise.shrink.rewrite import Rewrite
 from bise.shrink.rules import RULES
-from bise.shrink.verify import NotExact, OtherSize, as_float64, check, difference, in_float64
+from bise.shrink.verify import NotExact, OtherSize, as_float64, check, difference, in_float64, runs
 from bise.twin import duplicate
 
 if TYPE_CHECKING:
@@ -122,6 +122,9 @@ def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.Graph
 
 def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured, folded: bool) -> dict[str, float]:
     """{case: relative difference} between the masked network and the shrunk one in float64."""
+    if captured.doubtful and device_of(masked).type != "cpu":
+        check_sizes_on_cpu(masked, example)
+        captured = replace(captured, doubtful=())
     precise, inputs = duplicate(masked).double(), as_float64(example)
     try:
         with torch.no_grad():
@@ -139,6 +142,16 @@ def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured
     except NotExact:
         # or it may round to float32; then the check needs a graph captured in float64, casts and all
         return check(precise, in_float64_by_capture(precise, inputs, folded), inputs, captured)
+
+
+def check_sizes_on_cpu(masked: Subnetwork, example: Any) -> None:
+    """Compare model and graph at sizes at which the model may not run: on a GPU, a position that no embedding has would
+    end everything."""
+    copied, x = duplicate(masked).cpu(), to_device(example, torch.device("cpu"))
+    if not runs(copied, x):
+        raise OtherSize("the model doesn't run on a CPU, where other sizes could be tried")
+    captured = capture(copied, x)
+    check(copied, as_module(captured), x, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
 
 
 def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool) -> nn.Module:
