@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from bise.data import Labelled
 from small_texts import WORDS
@@ -45,6 +46,19 @@ def vocabulary(tmp_path) -> Path:
     path.parent.mkdir()
     path.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     return path
+
+
+class Stream(Dataset[Any]):
+    """The samples of a data set or tensor, one by one: only their number is known beforehand."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.data[index]
 
 
 def toy_inputs(y: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:

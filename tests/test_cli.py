@@ -14,13 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import bise
 from bise.cli import app
 from bise.data import Labelled
-from conftest import toy, toy_model, trained
+from conftest import Stream, toy, toy_model, trained
 from test_extraction import BAD
 from test_placement import TwoHeads
 
@@ -175,29 +175,16 @@ def test_forgotten_weights_are_told_of(tmp_path, model):
     assert said == (model == "make")
 
 
-class Own(Dataset):
-    """Samples of which only the number is known beforehand."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, index):
-        return self.data[index]
-
-
 def the_same(split):
     return splits("train" if split == "val" else split)
 
 
 def own(split):
-    return Own(splits({"test": "val"}.get(split, split)))
+    return Stream(splits({"test": "val"}.get(split, split)))
 
 
 def own_and_apart(split):
-    return Own(splits(split))
+    return Stream(splits(split))
 
 
 @pytest.mark.parametrize(

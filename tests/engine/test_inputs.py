@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from bise import BadInput, TrainConfig
 from bise.data import Labelled, labels
@@ -15,22 +15,9 @@ from bise.engine.precision import repeatable_convolutions
 from bise.engine.training import fit
 from bise.finetuning import owning
 from bise.models.vision import torchvision
-from conftest import toy, toy_model
+from conftest import Stream, toy, toy_model
 
 CPU = torch.device("cpu")
-
-
-class Stream(Dataset):
-    """The samples of a tensor, one by one."""
-
-    def __init__(self, x):
-        self.x = x
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, i):
-        return self.x[i]
 
 
 def bytes_of(n=12, size=5, seed=0):
@@ -128,7 +115,7 @@ class Broken(Stream):
     def __getitem__(self, i):
         if i == 5:
             raise BadInput("sample 5: no such picture; put it back")
-        return self.x[i]
+        return self.data[i]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

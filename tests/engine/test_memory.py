@@ -19,7 +19,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.storage import LABELS, Memory, Store
 from bise.engine.validation import Validation
-from conftest import toy, toy_model, trained
+from conftest import Stream, toy, toy_model, trained
 
 CPU = torch.device("cpu")
 BRIEF = {"upsilon": 1, "tau_min": 0.6, "head_epochs": 2}
@@ -32,17 +32,6 @@ def benchmark():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-class Stream(torch.utils.data.Dataset):
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, i):
-        return self.data[i]
 
 
 @linux

@@ -44,6 +44,7 @@ def test_sizes_that_the_forward_branches_on_are_not_free(kind):
     before, other = BRANCHES[kind]
     sub = half_of(Net(before), pictures(16))
     small = sub.shrink(pictures(16))
+    assert "size        x 16 × 16 only, as in the example" in str(small.shrink_report)
     assert torch.allclose(small(pictures(16, 7)), sub(pictures(16, 7)), atol=1e-6)
     with pytest.raises(AssertionError, match="x: dimension 2 has to be 16, as in the example"):
         small(pictures(other))
@@ -54,6 +55,7 @@ def test_sizes_that_the_forward_branches_on_are_not_free(kind):
 def test_sizes_that_nothing_branches_on_stay_free():
     sub = half_of(Net(), pictures(16))
     small = sub.shrink(pictures(16))
+    assert small.shrink_report.held == ()
     for size in (9, 16, 31, 120):
         assert torch.allclose(small(pictures(size, 1)), sub(pictures(size, 1)), atol=1e-6)
 
@@ -65,6 +67,7 @@ def test_pictures_in_a_dict_are_tried_at_other_sizes():
 
     sub = half_of(Named(BRANCHES["odd sizes"][0]), {"picture": pictures(16)})
     small = sub.shrink({"picture": pictures(16)})
+    assert small.shrink_report.held == ("picture 16 × 16",)
     with pytest.raises(AssertionError, match="picture: dimension 2 has to be 16"):
         small(picture=pictures(17))
     assert (

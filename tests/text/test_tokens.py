@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset
 
 import bise
 from bise import BadInput, ExtractConfig
@@ -21,6 +20,7 @@ from bise.engine.steps import Steps
 from bise.engine.training import fit
 from bise.finetuning import owning
 from bise.models.text import transformers
+from conftest import Stream
 from small_texts import WORDS, small
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -165,25 +165,12 @@ def labelled(vocabulary, n=90, length=40):
     return Labelled(texts(vocabulary, *lines, length=length), y=y, b=b)
 
 
-class Streamed(Dataset):
-    """The same sentences asked one by one, each padded to the full length."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, index):
-        return self.data[index]
-
-
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta"])
 def test_padding_changes_nothing_but_rounding(vocabulary, kind):
     data = labelled(vocabulary)
     model = small(kind).double()
     sub = bise.subnetwork(model, {})
-    resident, streamed = Inputs(data, CPU), Inputs(Streamed(data), CPU)
+    resident, streamed = Inputs(data, CPU), Inputs(Stream(data), CPU)
     assert resident.on_device
     assert not streamed.on_device
     bottleneck = {"bert": "classifier", "distilbert": "classifier", "roberta": "classifier.out_proj"}[kind]
@@ -211,7 +198,7 @@ def test_inference_pads_little(vocabulary):
 
 def test_order_and_seed_are_those_of_streamed_data(vocabulary):
     data = labelled(vocabulary, 40)
-    streamed = Labelled(Streamed(data.dataset), y=data.y, b=data.b)
+    streamed = Labelled(Stream(data.dataset), y=data.y, b=data.b)
     config = bise.TrainConfig(epochs=2, batch_size=8, lr=0.05, seed=3)
     model = small()
     for module in model.modules():  # dropout draws by shape, which padding changes

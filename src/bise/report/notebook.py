@@ -86,6 +86,7 @@ def shrink_html(report: ShrinkReport) -> str:
         ("parameters after", f"{report.parameters_after:,} ({100 * share:.0f} %)"),
         ("largest difference in float64", f"{max(report.differences.values()):.0e}"),
         ("difference as it is", f"{report.float32:.0e}"),
+        *(("size, as in the example only", size) for size in report.held),
         *(("barrier", str(barrier)) for barrier in report.barriers[:MOST_ROWS]),
     ]
     if len(report.barriers) > MOST_ROWS:

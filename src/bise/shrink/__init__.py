@@ -38,6 +38,8 @@ class ShrinkReport:
     float32: float
     """Relative difference on the example in the network's own precision."""
     barriers: tuple[Barrier, ...]
+    held: tuple[str, ...] = ()
+    """Sizes of inputs that can't be others than the example's, such as "x 64 × 64"."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -48,6 +50,7 @@ class ShrinkReport:
             f"parameters  {self.parameters_before:,} → {self.parameters_after:,} ({100 * share:.0f} %)",
             f"difference  {max(self.differences.values()):.0e} in float64, {self.float32:.0e} as it is (relative)",
         ]
+        lines += [f"size        {size} only, as in the example" for size in self.held]
         return "\n".join(lines + [f"barrier     {barrier}" for barrier in self.barriers])
 
     def _repr_html_(self) -> str:
@@ -105,6 +108,10 @@ def shrink(
         differences=differences,
         float32=difference(masked, small, example),
         barriers=barriers,
+        held=tuple(
+            f"{captured.keys[number] if captured.keys else 'x'} {' × '.join(map(str, dims.values()))}"
+            for number, dims in captured.held.items()
+        ),
     )
     object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
     return small
