@@ -101,6 +101,42 @@ def test_the_training_sets_alignment_can_be_handed_over():
     assert handed.aligned.n == int((test.y == test.b).sum())
 
 
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ({}, None),
+        ({"classes": ("a", "b", "c", "d")}, None),  # a class more that has no sample
+        ({"target": "kind"}, None),  # another file may call it otherwise
+        (
+            {"classes": ("b", "c", "d")},
+            "data numbers the labels of y otherwise than train: 0 is 'b' in data and 'a' in",
+        ),
+        (
+            {"bias_classes": (("u", "v"), ("s", "u", "v"))},
+            r"labels of \S+ otherwise than train: 0 is 's' .* like=train",
+        ),
+        (
+            {"biases": ("right", "left")},
+            "'y' and 'right' and 'left' for the training data's 'y' and 'left' and 'right'",
+        ),
+        ({"target": "left", "biases": ("y", "right")}, "target first; name them in that order"),
+    ],
+)
+def test_labels_that_are_called_otherwise_than_in_training(named, expected):
+    own = {"target": "y", "biases": ("left", "right"), "classes": ("a", "b", "c")}
+    own |= {"bias_classes": (("u", "v"), ("u", "v", "w"))}
+    y, b = torch.arange(60) % 3, torch.stack([torch.arange(60) % 2, torch.arange(60) // 2 % 3], 1)
+    x = TensorDataset(torch.randn(60, 8))
+    train = labels(Labelled(x, y=y, b=b, names=LabelNames(**own)))
+    sizes = {"classes": len(named.get("classes", own["classes"])), "bias_classes": (2, 3)}
+    data = Labelled(x, y=y, b=b, **sizes, names=LabelNames(**own | named))
+    if expected is None:
+        assert bise.audit(toy_model(classes=sizes["classes"]), data, aligned=train).n == 60
+    else:
+        with pytest.raises(BadInput, match=expected):
+            bise.audit(toy_model(), data, aligned=train)
+
+
 def test_an_ambiguous_bottleneck_costs_the_probe_alone():
     from test_placement import TwoHeads
 

@@ -113,6 +113,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     assert {"vanilla", "subnetwork", "finetuned", "dense_finetuned"} <= set(json.loads(tuned.stdout))
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert {row["job"] for row in rows} == {"extract", "finetuned", "dense_finetuned"}
+    assert json.loads(tuned.stdout)["seconds"] != summary["seconds"], "they are of the last process"
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -173,6 +174,19 @@ def test_forgotten_weights_are_told_of(tmp_path, model):
     assert result.exit_code == 0, result.output
     said = "give that by --weights" in " ".join(result.stderr.split())
     assert said == (model == "make")
+
+
+def test_classes_in_another_order_are_told_of(tmp_path, weights):
+    state = load_file(weights)
+    head = max(name.partition(".")[0] for name in state)
+    turned = tmp_path / "turned.safetensors"
+    save_file(state | {f"{head}.{kind}": state[f"{head}.{kind}"].roll(1, 0) for kind in ("weight", "bias")}, turned)
+    own = ["--model", "test_cli:make", "--data", "test_cli:splits", *QUICK]
+    for file in (weights, str(turned)):
+        result = run("extract", *own, "--weights", file, "--out", str(tmp_path / f"run{file == weights}"))
+        assert result.exit_code == 0, result.output
+        said = "its outputs are read in the order 0, 1, 2: if it was" in " ".join(result.stderr.split())
+        assert said == (file != weights)
 
 
 def the_same(split):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -89,8 +90,7 @@ def extract_job(
         if run.finished is not None:
             return run.finished
         _warn_of_same(hashes, {"train": train, "val": val, "test": test})
-        if source.get("weights") is None:
-            _warn_of_no_weights(model, train, cells, sites, bottleneck, workers)
+        _warn_of_ignorance(model, train, cells, sites, bottleneck, workers, weights=source.get("weights") is not None)
         summary: dict[str, Any] = {}
         audited = partial(_audited, data=test, cells=cells, workers=workers, progress=progress)
         if test is not None:
@@ -131,24 +131,39 @@ def extract_job(
     return summary
 
 
-def _warn_of_no_weights(
+def _warn_of_ignorance(
     model: nn.Module,
     train: Any,
     cells: Cells,
     sites: Sequence[str] | None,
     bottleneck: str | None,
     workers: int | None,
+    *,
+    weights: bool,
 ) -> None:
-    """Say so where a model that came without a file of weights knows nothing: it was likely forgotten."""
+    """Say so where a model knows nothing: its weights were likely forgotten, or its classes have another order."""
     inputs = Inputs(train, device_of(model), workers=workers)
     some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
     one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
     logits = infer(Subnetwork(model, ()), inputs, index=some).logits
     check_outputs(logits, cells)
     y = cells.y[some]
-    right = float((logits.argmax(1) == y).double().mean())
-    most = float(torch.bincount(y).max() / len(y))
-    if right < most + (1 - most) / 4:  # untrained models of two or three classes may do better than one class
+    correct = logits.argmax(1) == y
+    right, most = float(correct.double().mean()), float(torch.bincount(y).max() / len(y))
+    if weights:
+        seen = torch.unique(y).tolist()
+        even, chance = sum(float(correct[y == one].double().mean()) for one in seen) / len(seen), 1 / len(seen)
+        if len(seen) > 1 and even < chance + (1 - chance) / 8:
+            names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10)))
+            warnings.warn(
+                f"the model classifies {even:.0%} of {len(y)} training samples right, each class counting evenly, and"
+                f" guessing would make {chance:.0%}; its outputs are read in the order {names}"
+                f"{' …' * (cells.classes > 10)}: if it was trained with another, number the classes in the data as the"
+                " model does, 0, 1, …",
+                BiseWarning,
+                stacklevel=3,
+            )
+    elif right < most + (1 - most) / 4:  # untrained models of two or three classes may do better than one class
         warnings.warn(
             f"the model classifies {right:.0%} of {len(y)} training samples right, and always saying one class would"
             f" make {most:.0%}; if its trained weights are in a file, stop and give that by --weights",
@@ -196,6 +211,7 @@ def finetune_job(
     every: float = EVERY,
 ) -> dict[str, Any]:
     """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
+    started = time.perf_counter()
     config = TrainConfig.finetuning(**changes)
     check_complete(folder)
     if "finetune" in read_json(folder / "config.json"):  # its files to deploy are of that network
@@ -239,7 +255,7 @@ def finetune_job(
             if test is not None:
                 found = partial(_audited, tuned, test, cells, workers=workers, progress=progress)
                 summary[name] = run.once(name, found)
-        summary["finetune"] = asdict(config)
+        summary |= {"finetune": asdict(config), "seconds": time.perf_counter() - started}
         run.finish(summary)
         add_report(folder)
     return summary

@@ -142,6 +142,10 @@ def test_new_rows_are_read_as_the_training_rows_were(tmp_path):
         table(new, target="y", bias="b", like=Coding(names=train.names))
     with pytest.raises(BadInput, match="2 biases are named, and the training data's were 'b'; name as many"):
         table(new, target="y", bias=["b", "town"], like=train)
+    with pytest.raises(
+        BadInput, match="the file has 'b' and 'y' for the training data's 'y' and 'b', target first; name"
+    ):
+        table(new, target="b", bias="y", like=train)
     new.write_text("age,part,y,b\n10,test,ant,0\n20,test,bee,1\n")
     with pytest.raises(BadInput, match="features are made by what the training rows hold, and there is none"):
         read_table(new, target="y", bias="b", split_column="part")

@@ -16,6 +16,13 @@ from bise.report.words import warnings
 from report.conftest import page_facts
 
 
+def mean_interval(groups):
+    """Of the unweighted mean of groups (accuracy, n)."""
+    mean = sum(p for p, _ in groups) / len(groups)
+    half = 1.96 * sum(p * (1 - p) / n for p, n in groups) ** 0.5 / len(groups)
+    return [mean - half, mean + half]
+
+
 def audit(accuracies, n=400):
     """Of cells {(y, b): accuracy} with n samples each, or {(y, b): (accuracy, n)}."""
     cells = {f"y={y} b={b}": v if isinstance(v, tuple) else (v, n) for (y, b), v in accuracies.items()}
@@ -25,7 +32,7 @@ def audit(accuracies, n=400):
         "unbiased": sum(value for value, _ in cells.values()) / len(cells),
         "worst_group": cells[worst][0],
         "worst_group_name": worst,
-        "interval": {key: [0.4, 0.6] for key in ("accuracy", "unbiased", "worst_group")},
+        "interval": {"accuracy": [0.4, 0.6], "worst_group": [0.4, 0.6], "unbiased": mean_interval(cells.values())},
         "by_group": {name: value for name, (value, _) in cells.items()},
         "n_by_group": {name: n for name, (_, n) in cells.items()},
         "aligned": {"accuracy": 0.5, "interval": [0.4, 0.6], "n": 100},
@@ -60,6 +67,31 @@ def test_the_headline_is_no_stronger_than_the_figures():
     assert "not one weight" not in said(start, two_classes(0.9, 0.6), weights={"before": "a", "after": "b"})
 
 
+def test_a_gain_that_was_paid_for_elsewhere_is_told_with_its_price():
+    start, price = (
+        two_classes(0.99, 0.01),
+        "but only 48\u202f% where bias helps, 99\u202f% before, and 48\u202f% as the mean",
+    )
+    assert f"gets 48\u202f% where bias misleads, {price} of all groups, 50\u202f% before, with" in said(
+        start, two_classes(0.48, 0.48)
+    )
+    assert "but only" not in said(start, two_classes(0.8, 0.6)), "all groups together gained"
+    assert "but only" not in said(two_classes(0.6, 0.3), two_classes(0.59, 0.4)), "nothing sure was lost"
+
+
+def test_a_network_that_may_as_well_give_one_answer_is_told_of():
+    """Two classes with two groups each, so that one answer is right in half of them; with one class it always is."""
+    chance = "The subnetwork is right on 48\u202f% as the mean of all groups, and one that gives every sample the same"
+
+    def told(after):
+        summary = {"vanilla": two_classes(0.9, 0.3), "subnetwork": after, "data": {"aligned": [[0, 1]]}}
+        return " ".join(warnings(page_facts(summary)))
+
+    assert f"{chance} answer on 50\u202f%" in told(two_classes(0.48, 0.48))
+    assert "same answer" not in told(two_classes(0.6, 0.6))
+    assert "same answer" not in told(audit({(0, 0): 0.9, (0, 1): 0.9}))
+
+
 def test_a_model_that_can_not_see_the_bias_does_not_lean():
     """Both groups of a class are alike, but the class that is known better has most of the aligned samples."""
     blind = audit({(0, 0): (0.5, 100), (0, 1): (0.5, 900), (1, 1): (0.9, 900), (1, 0): (0.9, 100)})
@@ -82,8 +114,8 @@ def test_the_tiles_have_the_headlines_figures():
 def test_the_gap_has_the_interval_of_a_difference():
     """Two classes of 96 aligned and 96 conflicting samples, half of the latter right.
 
-    With Agresti and Coull's variance p̃(1 − p̃)/ñ, ñ = 96 + 3.84: for a half it is 0.25/99.84 = 0.0025, so that the
-    difference of the means has a standard error of √(2 · 0.0025/2) = 0.05, and 1.96 of them are 9.8 points.
+    The variance p̃(1 − p̃)/n for a half is 0.25/96 = 0.0026, so that the difference of the means has a standard error of
+    √(2 · 0.0026/2) = 0.051, and 1.96 of them are 10 points.
     """
     assert "no clear lean" in said(audit({(0, 0): 55 / 96, (1, 1): 55 / 96, (0, 1): 0.5, (1, 0): 0.5}, n=96))
     assert "leans" in said(audit({(0, 0): 60 / 96, (1, 1): 60 / 96, (0, 1): 0.5, (1, 0): 0.5}, n=96))

@@ -240,9 +240,11 @@ class Cells:
         return found
 
     def check_covers(self, other: Cells, what: str = "val") -> None:
-        """Refuse another data set with classes that this one has never seen, or with more or fewer biases."""
+        """Refuse another data set with classes that this one has never seen, with other biases or other numbers."""
         if other.biases != self.biases:
             raise BadInput(f"{what} has {other.biases} biases and train has {self.biases}; they must agree")
+        if self.called is not None and other.called is not None:
+            self.called.check_same(other.called, what)
         missing = sorted(set(torch.unique(other.y).tolist()) - set(torch.unique(self.y).tolist()))
         if missing:
             name = other.label(0, missing[0])

@@ -17,13 +17,17 @@ class Coding:
     encoder: Encoder | None = None
     """None where inputs are pictures or sentences."""
 
-    def labels_of(self, biases: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """The labels of the target and of each of `biases`, which stand for the training set's in their order."""
+    def labels_of(self, target: str | None, biases: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The labels of the target and of each of `biases`, which stand for the training set's in their order.
+
+        A target of None has no name of its own.
+        """
         if len(biases) != len(self.names.biases):
             own = ", ".join(map(repr, self.names.biases)) or "none"
             raise BadInput(
                 f"{len(biases)} biases are named, and the training data's were {own}; name as many, in their order"
             )
+        self.names.check_places((target or self.names.target, *biases), "the file")
         return self.names.labels
 
     def features(self, what: object) -> Encoder:
@@ -61,6 +65,6 @@ class Coding:
         )
 
 
-def known_labels(coding: Coding | None, biases: Sequence[str]) -> tuple[Sequence[str] | None, ...]:
+def known_labels(coding: Coding | None, target: str | None, biases: Sequence[str]) -> tuple[Sequence[str] | None, ...]:
     """The labels of the target and of each bias as `coding` has them, and None for each where there is none."""
-    return (None,) * (1 + len(biases)) if coding is None else coding.labels_of(biases)
+    return (None,) * (1 + len(biases)) if coding is None else coding.labels_of(target, biases)

@@ -123,7 +123,7 @@ def read_hugging_face(
     elif split_column is not None or holdout is not None:
         raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
     coding = like.coding if isinstance(like, TableData) else like
-    classes, *groups = known_labels(coding, biases)
+    classes, *groups = known_labels(coding, target, biases)
     targets = _labels(whole, target, folder, classes)
     check_targets(*targets, f"{folder}, column {target!r}")
     found = {name: _labels(whole, name, folder, known) for name, known in zip(biases, groups, strict=True)}
@@ -245,7 +245,7 @@ def _biases(
             raise BadInput(f"{path}, row {row + 1}: {name.strip()!r} has a second row; keep one")
         row_of[file] = row
     biases: dict[str, Numbered] = {}
-    _, *groups = known_labels(coding, names)
+    _, *groups = known_labels(coding, None, names)
     for name, known in zip(names, groups, strict=True):
         column = found.values[name]
         cells = (column[row_of[i]] if i in row_of else "" for i in range(len(files)))

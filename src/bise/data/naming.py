@@ -37,6 +37,26 @@ class LabelNames:
         """The names of the labels of each of them."""
         return self.classes, *self.bias_classes
 
+    def check_places(self, columns: Sequence[str], what: str) -> None:
+        """Refuse columns of which one stands in another's place, as with the biases in another order."""
+        for place, name in enumerate(columns):
+            if name in self.columns and self.columns.index(name) != place:
+                raise BadInput(
+                    f"{what} has {' and '.join(map(repr, columns))} for the training data's"
+                    f" {' and '.join(map(repr, self.columns))}, target first; name them in that order"
+                )
+
+    def check_same(self, other: LabelNames, what: str) -> None:
+        """Refuse other data whose columns stand in another order, or whose labels are numbered otherwise."""
+        self.check_places(other.columns, what)
+        for name, mine, theirs in zip(self.columns, self.labels, other.labels, strict=True):
+            for number, (here, there) in enumerate(zip(mine, theirs, strict=False)):
+                if here != there:
+                    raise BadInput(
+                        f"{what} numbers the labels of {name} otherwise than train: {number} is {there!r} in {what} and"
+                        f" {here!r} in train; read {what} with like=train"
+                    )
+
     def check_sizes(self, classes: int, bias_classes: Sequence[int]) -> None:
         """Refuse names that are not as many as there are labels."""
         sizes = (classes, *bias_classes)

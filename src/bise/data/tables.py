@@ -168,7 +168,7 @@ def read_table(
     wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
     columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
     coding = like.coding if isinstance(like, TableData) else like
-    classes, *groups = known_labels(coding, biases)
+    classes, *groups = known_labels(coding, target, biases)
     targets = _targets(path, columns, target, classes)
     found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
     part = _parts(path, columns, split_column, holdout, seed)

@@ -112,11 +112,12 @@ class Estimate:
 
 
 def proportion(correct: int, n: int) -> Estimate:
-    """One cell's accuracy, with Wilson's interval and the Agresti-Coull variance p̃(1 − p̃)/ñ, ñ = n + z²."""
-    # p(1 − p)/n is zero for a cell with 100 %, however few samples it has; p̃ is pulled towards one half.
-    adjusted_n = n + Z95**2
-    adjusted = (correct + Z95**2 / 2) / adjusted_n
-    variance = adjusted * (1 - adjusted) / adjusted_n
+    """One cell's accuracy, with Wilson's interval and the variance p̃(1 − p̃)/n, p̃ being that interval's middle."""
+    # p(1 − p)/n is zero for a cell with 100 %, however few samples it has; p̃ is pulled towards one half. The accuracy
+    # itself isn't pulled, so that n and not Agresti and Coull's n + z² belongs below: many small cells would have too
+    # narrow an interval of their mean.
+    adjusted = (correct + Z95**2 / 2) / (n + Z95**2)
+    variance = adjusted * (1 - adjusted) / n
     return Estimate(value=correct / n, variance=variance, interval=wilson(correct, n), n=n)
 
 

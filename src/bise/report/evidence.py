@@ -77,7 +77,7 @@ def gather(
     if points and len(points[0]["groups"]) > MOST_CELLS:
         for point in points:
             point["groups"] = {}
-    about = {"split": split, "samples": len(index), "of": len(cells), "chosen": 0.5}
+    about = {"split": split, "samples": len(index), "of": int(cells.known.sum()), "chosen": 0.5}
     write_json(folder / "thresholds.json", {**about, "points": points})
     kind = kinds(cells, index, before, after)
     chosen = choose(cells, index, kind)

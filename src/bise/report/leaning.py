@@ -123,13 +123,26 @@ def _gain(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
     weights = " and not one weight changed" if facts.weights_kept else ""
     figure = f"{percent(value)} {where}"
     if least > high:
-        return f"The subnetwork inside it gets {figure}, with {kept}{weights}."
+        return f"The subnetwork inside it gets {figure}{_at_a_price(facts, before, after)}, with {kept}{weights}."
     if most < low:
         return f"The subnetwork does worse: {figure}, with {kept}."
     if abs(difference) > ALIKE:
         word = "better" if difference > 0 else "worse"
         return f"The subnetwork does {word}, though so few samples leave doubt: {figure}, with {kept}{weights}."
     return f"The subnetwork does about as well: {figure}, with {kept}{weights}."
+
+
+def _at_a_price(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What a gain where the bias misleads has cost where it helps, if all groups together haven't surely gained."""
+    was, now = within(facts, before), within(facts, after)
+    if was is None or now is None or now.aligned.interval[1] >= was.aligned.interval[0]:
+        return ""
+    if after["interval"]["unbiased"][0] > before["interval"]["unbiased"][1]:
+        return ""
+    return (
+        f", but only {percent(now.aligned.value)} where {facts.helps}, {percent(was.aligned.value)} before, and"
+        f" {percent(after['unbiased'])} as the mean of all groups, {percent(before['unbiased'])} before"
+    )
 
 
 def _kept(facts: Facts) -> str:

@@ -78,7 +78,8 @@ def _lead(facts: Facts) -> Html | None:
             f" In training, {had} that goes with their {facts.target}: the one most over-represented there, unless the"
             " data’s maker names another."
         )
-    measured = f"Measured on {audited['n']:,} test samples in {groups} groups of {facts.target} and {facts.bias}."
+    n = audited["n"] - (audited.get("without_bias") or 0)
+    measured = f"Measured on {n:,} test samples in {groups} groups of {facts.target} and {facts.bias}."
     return tag("p", measured + biased, cls="lead")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def warnings(facts: Facts) -> list[str]:
             f"Test groups with fewer than 20 samples: {len(few)} of {len(audited['n_by_group'])}, so the worst group's"
             " figure is uncertain."
         )
+    out += _at_chance(facts)
     barriers = facts.shrunk.get("barriers") or []
     if barriers:
         out.append(
@@ -65,6 +67,23 @@ def warnings(facts: Facts) -> list[str]:
             "This is the demo. Its settings were chosen by the gain on three seeds, test set included: a show-piece,"
             " not an estimate of what to expect elsewhere."
         )
+    return out
+
+
+def _at_chance(facts: Facts) -> list[str]:
+    """A sentence for each network that is no surer than one that gives every sample the same answer."""
+    out = []
+    for key, which in (("subnetwork", "subnetwork"), ("finetuned", "finetuned network")):
+        found = facts.models.get(key) or {}
+        cells = [cell_of(facts, name) for name in found.get("by_group") or ()]
+        if not cells or None in cells:
+            continue
+        same = max(Counter(cell[0] for cell in cells if cell is not None).values()) / len(cells)
+        if same < 1 and found["interval"]["unbiased"][0] <= same:
+            out.append(
+                f"The {which} is right on {percent(found['unbiased'])} as the mean of all groups, and one that"
+                f" gives every sample the same answer on {percent(same)}: it can’t be told from that."
+            )
     return out
 
 
