@@ -24,7 +24,7 @@ from bise.shrink import dtype_of, settle, sizes
 from bise.shrink.capture import quiet_export
 from bise.shrink.folding import fold
 from bise.shrink.sizes import is_tokens
-from bise.shrink.verify import changed, runs
+from bise.shrink.verify import runs
 from bise.twin import duplicate
 
 TOLERANCE = 1e-4
@@ -100,8 +100,8 @@ def _cases(program: ExportedProgram, inputs: tuple[Any, ...]) -> Iterator[tuple[
     if sizes.free(program, tokens=True):
         # on a GPU a length that the model has no embedding for would end everything; shrinking has tried them on a CPU
         safe = all(t.device.type == "cpu" for t in inputs)
-        for step in (-1, *(sizes.doubtful(program, inputs) if safe else ())):
-            yield tuple(changed(t, step) if is_tokens(t) else t for t in inputs)
+        for change in (sizes.longer(inputs, -1), *(sizes.doubtful(program, inputs) if safe else ())):
+            yield tuple(change.of(inputs))
 
 
 def _faithful(

@@ -11,6 +11,7 @@ import bise
 from bise import BadInput
 from bise.shrink import check_sizes_on_cpu
 from bise.shrink.verify import OtherSize
+from bise.twin import duplicate
 
 
 class Net(nn.Module):
@@ -60,6 +61,108 @@ def test_sizes_that_nothing_branches_on_stay_free():
         assert torch.allclose(small(pictures(size, 1)), sub(pictures(size, 1)), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("branches", "other"),
+    [(lambda x: x.shape[2] != x.shape[3], (16, 24)), (lambda x: x.shape[3] > 2 * x.shape[2], (16, 40))],
+    ids=["unequal", "wide"],
+)
+def test_what_the_forward_makes_of_height_and_width_is_not_free(branches, other):
+    sub = half_of(Net(lambda x: x * 2 + 1 if branches(x) else x), pictures(16))
+    small = sub.shrink(pictures(16))
+    assert small.shrink_report.held == ("x 16 × 16",)
+    with pytest.raises(AssertionError, match="x: dimension 3 has to be 16"):
+        small(torch.randn(2, 3, *other))
+    free = half_of(Net(), pictures(16))
+    x = torch.randn(2, 3, *other, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(free.shrink(pictures(16))(x), free(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("branches", [lambda n: n > 8, lambda n: n % 5 == 0], ids=["large", "multiples"])
+def test_batches_that_are_treated_in_another_way_are_told_of(branches):
+    sub = half_of(Net(behind=lambda h: h * 2 + 1 if branches(h.shape[0]) else h), pictures(16))
+    with pytest.raises(BadInput, match="treats some batches in another way"):
+        sub.shrink(pictures(16))
+
+
+class Signal(nn.Module):
+    """Of signals [N, C, L] or sequences [N, T, F]: captured at one length, which its arithmetic has built in."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = nn.Conv1d(2, 6, 3, padding=1) if kind == "signal" else nn.Linear(2, 6)
+        self.relu, self.fc, self.dim = nn.ReLU(), nn.Linear(6, 2), -1 if kind == "signal" else 1
+
+    def forward(self, x):
+        h = self.relu(self.layer(x))
+        return self.fc(h.sum(self.dim) / h.shape[self.dim])
+
+
+@pytest.mark.parametrize(("kind", "dim"), [("signal", 2), ("sequence", 1)])
+def test_lengths_of_signals_and_sequences_are_held(kind, dim):
+    x = torch.randn(4, 2, 20, generator=torch.Generator().manual_seed(0))
+    x = x if kind == "signal" else x.mT
+    sub = half_of(Signal(kind), x)
+    small = sub.shrink(x)
+    assert small.shrink_report.held == ("x 20",), "channels are for the first layer to refuse"
+    assert torch.allclose(small(x[:3]), sub(x[:3]), atol=1e-6)
+    with pytest.raises(AssertionError, match=f"x: dimension {dim} has to be 20, as in the example"):
+        small(torch.cat([x, x], dim))
+
+
+class Choices(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.relu, self.fc = nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)
+
+    def forward(self, x, turned=False, scale=None):
+        h = self.relu(self.layer(x))
+        h = h if scale is None else h * scale
+        return self.fc(-h if turned else h)
+
+
+@pytest.mark.parametrize(
+    ("given", "other", "expected"),
+    [
+        ({"turned": True}, {"turned": False}, "turned has to be True, as in the example"),
+        ({"scale": 2.5}, {"scale": 3.0}, r"scale has to be 2\.5, as in the example"),
+        ({"scale": None}, {"scale": torch.ones(6)}, "scale has to be None, as in the example"),
+        ({"scale": torch.tensor(2.5)}, {"scale": torch.tensor(3.0)}, None),  # a tensor stays an input
+    ],
+    ids=["flag", "number", "none", "tensor"],
+)
+def test_arguments_that_are_not_tensors_are_the_examples(given, other, expected):
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    sub = half_of(Choices(), {"x": x, **given})
+    small = sub.shrink({"x": x, **given})
+    assert torch.allclose(small(x=x, **given), sub(x=x, **given), atol=1e-6)
+    if expected is None:
+        assert torch.allclose(small(x=x, **other), sub(x=x, **other), atol=1e-6)
+    else:
+        with pytest.raises(AssertionError, match=expected):
+            small(x=x, **other)
+
+
+def test_a_weight_that_is_computed_is_not_folded_into(tmp_path):
+    from torch.nn.utils.parametrizations import spectral_norm
+
+    net = Net()
+    net.conv = nn.Sequential(spectral_norm(nn.Conv2d(3, 6, 2)), nn.BatchNorm2d(6))
+    net.conv[1].running_mean.uniform_()
+    sub = half_of(net, pictures(16))
+    small = sub.shrink(pictures(16), fold_batchnorm=True)
+    assert torch.allclose(small(pictures(16)), sub(pictures(16)), atol=1e-6)
+    assert bise.export(sub.shrink(pictures(16)), tmp_path / "net.pt2", pictures(16)) <= 1e-5
+
+
+def test_a_model_that_is_finite_in_float32_alone_is_proven_by_its_graph():
+    def behind(h):  # 0 times float32's lowest number is 0, and times float64's, which float32 can't hold, it's nothing
+        return h + torch.zeros_like(h, dtype=torch.float32) * torch.finfo(h.dtype).min
+
+    sub = half_of(Net(behind=behind), pictures(16))
+    assert not duplicate(sub).double()(pictures(16).double()).isfinite().all()
+    assert max(sub.shrink(pictures(16)).shrink_report.differences.values()) <= 1e-10
+
+
 def test_pictures_in_a_dict_are_tried_at_other_sizes():
     class Named(Net):
         def forward(self, picture):
@@ -98,6 +201,22 @@ class Words(nn.Module):
         if ids.shape[1] > self.most:
             ids = ids[:, : self.most]
         return self.fc(self.relu(self.layer(self.words(ids).mean(1))))
+
+
+class Ends(Words):
+    """Asks for as many ends of sentences in each sample, as BART's classifier does."""
+
+    def forward(self, ids):
+        if not torch.compiler.is_exporting() and len((ids == 2).sum(1).unique()) > 1:
+            raise ValueError("All examples must have the same number of <eos> tokens.")
+        return super().forward(ids)
+
+
+def test_each_sample_keeps_its_tokens_in_the_check():
+    ids = torch.randint(3, 30, (4, 10), generator=torch.Generator().manual_seed(0))
+    ids[:, -1] = 2
+    differences = half_of(Ends(10**9), ids).shrink(ids).shrink_report.differences
+    assert {"random", "random, one sample more", "random, one sample"} <= differences.keys()
 
 
 @pytest.mark.parametrize("ending", ["pt2", "onnx"])

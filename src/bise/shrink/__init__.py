@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from bise.errors import BadInput
 from bise.measure.size import parameters
-from bise.models.outputs import call, device_of, tensors_in, to_device, wavers
+from bise.models.outputs import call, device_of, plain_output, tensors_in, to_device, wavers
 from bise.shrink.analysis import Analysis, Barrier
 from bise.shrink.capture import Captured, as_module, capture
 from bise.shrink.channel_rules import FULL_WIDTH
@@ -88,7 +88,12 @@ def shrink(
         raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
     for free in (True, False):
-        captured = capture(sub, example, free_sizes=free)
+        try:
+            captured = capture(sub, example, free_sizes=free)
+        except BadInput:  # torch.export may not be able to solve for free sizes, and need not
+            if not free:
+                raise
+            continue
         small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
         if barriers and on_barrier == "raise":
             raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
@@ -135,10 +140,13 @@ def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured
     precise, inputs = duplicate(masked).double(), as_float64(example)
     try:
         with torch.no_grad():
-            call(precise, inputs)
+            usable = _finite(call(precise, inputs)) or not _finite(call(masked, example))
     except (RuntimeError, ValueError, TypeError):
-        # a model may make float32 of its inputs by itself, and then not know what to do with weights in float64: its
-        # graph stands in for it, if it is the model's in the precision that it has
+        usable = False
+    if not usable:
+        # a model may make float32 of its inputs by itself, and then not know what to do with weights in float64, or
+        # take a number for float32's largest that isn't: its graph stands in for it, if it is the model's in the
+        # precision that it has
         graph = as_module(captured)
         check(masked, graph, example, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
         return check(in_float64(graph), in_float64(small), inputs, captured)
@@ -149,6 +157,10 @@ def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured
     except NotExact:
         # or it may round to float32; then the check needs a graph captured in float64, casts and all
         return check(precise, in_float64_by_capture(precise, inputs, folded), inputs, captured)
+
+
+def _finite(output: Any) -> bool:
+    return all(bool(t.isfinite().all()) for t in tensors_in(plain_output(output)))
 
 
 def check_sizes_on_cpu(masked: Subnetwork, example: Any) -> None:

@@ -58,8 +58,10 @@ class Captured:
     """Whether the length of token sequences is."""
     held: dict[int, dict[int, int]] = field(default_factory=dict)
     """{input: {dimension: the only size}} where they are not."""
-    doubtful: tuple[int, ...] = ()
-    """Changes of all free sizes under which the model may take another way than the graph."""
+    given: dict[int, Any] = field(default_factory=dict)
+    """{input: its value} for those that aren't tensors: the graph was captured for these."""
+    doubtful: tuple[sizes.Change, ...] = ()
+    """Changes of free sizes under which the model may take another way than the graph."""
     outputs: Any = 0
     """What the model returns, dicts and tuples of tensors, each as its place among the outputs of the graph."""
 
@@ -79,6 +81,7 @@ def capture(sub: Subnetwork, example: Any, *, free_sizes: bool = True) -> Captur
             module.training = mode
     captured = _lifted(program, example)
     captured.dynamic_size, captured.dynamic_length = (sizes.free(program, tokens=t) for t in (False, True))
+    captured.given = {number: value for number, value in enumerate(inputs) if not isinstance(value, Tensor)}
     captured.held, captured.doubtful = sizes.held(program), sizes.doubtful(program, inputs)
     _normalise(captured.graph)
     return captured

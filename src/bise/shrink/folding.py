@@ -18,13 +18,20 @@ def fold(module: fx.GraphModule) -> set[str]:
         if node.op != "call_function" or node.target is not aten.batch_norm.default:
             continue
         layer: Any = node.args[0]
-        if layer.op == "call_function" and layer.target in _LAYERS and len(layer.users) == 1 and not _by_token(layer):
+        if layer.op != "call_function" or layer.target not in _LAYERS or len(layer.users) > 1 or _by_token(layer):
+            continue
+        if all(_is_stored(value) for value in (*layer.args[1:3], *node.args[1:5])):
             made |= _fold_one(module, layer, node)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     module.recompile()
     _drop_unused(module)
     return made
+
+
+def _is_stored(value: Any) -> bool:
+    """Whether it is a tensor of the module, or none; under weight_norm and the like a weight is computed."""
+    return value is None or (isinstance(value, fx.Node) and value.op == "get_attr")
 
 
 def _by_token(layer: fx.Node) -> bool:

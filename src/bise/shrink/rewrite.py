@@ -36,6 +36,8 @@ class Rewrite:
             self.packed[node] = Packed(node=self.graph.placeholder(name))
         for number, dims in captured.held.items():
             self._hold(self.packed[inputs[number]].node, dims)
+        for number, value in captured.given.items():
+            self._hold_value(self.packed[inputs[number]].node, value)
         for node in captured.graph.nodes:
             self._current = node
             if node in self.net.rule_of and node in self.net.must:
@@ -56,6 +58,12 @@ class Rewrite:
             fits = self.graph.call_function(operator.eq, (found, size))
             what = f"{node.target}: dimension {dim} has to be {size}, as in the example; for other sizes shrink it anew"
             self.graph.call_function(torch._assert, (fits, what))
+
+    def _hold_value(self, node: fx.Node, value: Any) -> None:
+        """Refuse another value than the example's of an argument that isn't a tensor: the graph has it built in."""
+        same = self.graph.call_function(operator.is_ if value is None else operator.eq, (node, value))
+        what = f"{node.target} has to be {value!r}, as in the example; for others shrink it anew"
+        self.graph.call_function(torch._assert, (same, what))
 
     # operations
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from bise.errors import BadInput
 from bise.models.outputs import call, plain_output, tensors_in
 from bise.shrink.capture import Captured
-from bise.shrink.sizes import is_tokens, size_dims
+from bise.shrink.sizes import longer
 from bise.twin import duplicate
 
 aten = torch.ops.aten
@@ -20,8 +20,10 @@ TOLERANCE = 1e-10
 """The largest relative difference in float64 that passes as rounding."""
 
 
+EXAMPLE = "example"
 ONE = "random, one sample"
 OTHER = "another"  # a word of the cases at other resolutions and lengths
+BATCH = "other batch"
 
 
 class NotExact(RuntimeError):
@@ -84,16 +86,25 @@ def cases(example: Any, captured: Captured, *, seed: int = 0) -> Iterator[tuple[
     """Named batches: the example and random inputs of its kind, at three batch sizes and, where the capture leaves
     them free, at other resolutions and lengths of token sequences."""
     random = torch.Generator().manual_seed(seed)
-    yield "example", example
+    yield EXAMPLE, example
     yield "random", _each(example, lambda t: _random(t, random))
+    values = list(example.values()) if isinstance(example, Mapping) else [example]
+
+    def given(inputs: list[Any]) -> Any:
+        return dict(zip(example, inputs, strict=True)) if isinstance(example, Mapping) else inputs[0]
+
+    for change in captured.doubtful:
+        if change.batch:
+            yield f"{BATCH} size, {change}", given(change.of(values))
     yield "random, one sample more", _each(example, lambda t: _random(torch.cat([t, t[:1]]), random))
     yield ONE, _each(example, lambda t: _random(t[:1], random))
     if captured.dynamic_size:
         yield f"random, {OTHER} resolution", _each(example, lambda t: _resized(_random(t, random)))
     if captured.dynamic_length:
-        yield f"{OTHER} length", _each(example, lambda t: changed(t, -1) if is_tokens(t) else t)
-    for step in captured.doubtful:
-        yield f"{OTHER} size, {step:+d}", _each(example, lambda t: changed(t[:1], step))  # noqa: B023
+        yield f"{OTHER} length", given(longer(values, -1).of(values))
+    for change in captured.doubtful:
+        if not change.batch:
+            yield f"{OTHER} size, {change}", given(change.of(values))
 
 
 def check(
@@ -102,20 +113,23 @@ def check(
     """{case: relative difference}, in the precision that they have; raises above the tolerance."""
     found = {}
     for name, x in cases(example, captured):
-        if (name == ONE or OTHER in name) and not runs(masked, x):
-            continue  # sizes that the graph leaves free, but a linear layer behind a flattening ties together
-        if OTHER in name and not runs(shrunk, x):
-            raise OtherSize(f"the shrunk network doesn't run where the masked one does ({name})")
-        found[name] = difference(masked, shrunk, x, flat=name == ONE or OTHER in name)
-        if found[name] <= tolerance:
+        if name != EXAMPLE and not runs(masked, x):
+            # sizes that the graph leaves free, but a linear layer behind a flattening ties together; or words that have
+            # to be in an order
             continue
-        what = f"differs from the masked one by {found[name]:.2e} (relative, {name})"
+        if not runs(shrunk, x):
+            what = f"doesn't run where the masked one does ({name})"
+        else:
+            found[name] = difference(masked, shrunk, x, flat=name == ONE or OTHER in name)
+            if found[name] <= tolerance:
+                continue
+            what = f"differs from the masked one by {found[name]:.2e} (relative, {name})"
         if OTHER in name:
             raise OtherSize(f"the shrunk network {what}")
-        if name == ONE:
+        if name == ONE or BATCH in name:
+            several = "one sample in another way than several" if name == ONE else "some batches in another way"
             raise BadInput(
-                f"the model treats one sample in another way than several, so that the shrunk network {what}; take that"
-                " out of its forward"
+                f"the model treats {several}, so that the shrunk network {what}; take that out of its forward"
             )
         raise NotExact(
             f"the shrunk network {what}; at most {tolerance:.0e} is rounding. Please report this model; until then"
@@ -141,24 +155,17 @@ def runs(module: nn.Module, x: Any) -> bool:
 def _each(x: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(x, Mapping):
         return {key: _each(value, change) for key, value in x.items()}
-    return change(x) if isinstance(x, Tensor) else x
+    return change(x) if isinstance(x, Tensor) and x.dim() else x  # a number alone has no samples
 
 
 def _random(tensor: Tensor, random: torch.Generator) -> Tensor:
-    """Normal numbers for pictures; for tokens and flags, a reordering of the ones given, which stay legal."""
+    """Normal numbers for pictures; tokens and flags of each sample in another order, so that they stay legal: some
+    models ask for as many ends of sentences in each."""
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=random, dtype=tensor.dtype).to(tensor.device)
-    order = torch.randperm(tensor.numel(), generator=random).to(tensor.device)
-    return tensor.flatten()[order].view(tensor.shape)
-
-
-def changed(tensor: Tensor, step: int) -> Tensor:
-    """An input whose free sizes are larger or smaller by `step`; what is more is what there is, over again."""
-    for dim in size_dims(tensor):
-        size = tensor.shape[dim]
-        places = torch.arange(size + step, device=tensor.device) % size
-        tensor = tensor.index_select(dim, places)
-    return tensor
+    rows = tensor.view(len(tensor), -1) if tensor.dim() > 1 and tensor.numel() else tensor.reshape(1, -1)
+    order = torch.rand(rows.shape, generator=random).argsort(1).to(tensor.device)
+    return rows.gather(1, order).view(tensor.shape)
 
 
 def _resized(tensor: Tensor) -> Tensor:
