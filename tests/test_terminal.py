@@ -152,6 +152,27 @@ def test_a_run_in_a_pipe_keeps_stdout_for_its_result(tmp_path):
     assert "\r" not in done.stderr
 
 
+def test_a_terminal_of_few_characters_is_no_failure(tmp_path):
+    """γ, ρ, ✓ and a name of the user's are not in every character set."""
+    (tmp_path / "rows.csv").write_text("a,y,б\n" + "1,0,0\n1,0,1\n2,1,1\n2,1,0\n" * 30, encoding="utf-8")
+    run_folder = str(tmp_path / "run")
+    for arguments in (
+        ["extract", "--help"],
+        ["data", "check", str(tmp_path / "rows.csv"), "--target", "y", "--bias", "б"],
+        ["extract", *OWN, *QUICK, "--out", run_folder],
+        ["verify", run_folder],
+    ):
+        done = subprocess.run(
+            [*MAIN, *arguments],
+            capture_output=True,
+            cwd=Path(__file__).parent,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"},
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"?" in done.stdout
+        assert b"Traceback" not in done.stderr
+
+
 def test_exit_codes(tmp_path):
     good = run("extract", *OWN, *QUICK, "--out", str(tmp_path / "good"))
     assert good.exit_code == 0, good.output

@@ -387,6 +387,9 @@ app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reprodu
 
 def main() -> None:
     """Entry point of the command `bise`; -v may stand anywhere."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # what a terminal of few characters can't show is no reason to fail
+            stream.reconfigure(errors="replace")
     given = sys.argv[1:]
     loud = [word for word in given if word in ("-v", "--verbose")]
     app(loud[:1] + [word for word in given if word not in ("-v", "--verbose")])
