@@ -449,6 +449,8 @@ BAD = [
     ("report {w}/run_newer", "newer than 1"),
     ("report {w}/run_junk", "is no readable safetensors"),
     ("report {w}/run --out {w}/mine", "is a folder"),
+    ("report {w}/run --out {w}/file.txt", "is no report of bise and isn't overwritten"),
+    ("report {w}/run --out {w}/rows.csv", "is no report of bise and isn't overwritten"),
     ("report {w}/run --out {w}/file.txt/a.html", "can't be a folder"),
     ("verify", "missing argument 'run'"),
     ("verify {w}/nothing", "holds no config.json"),

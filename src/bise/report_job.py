@@ -10,7 +10,7 @@ from bise.data.contract import Progress, labels
 from bise.errors import BadInput, BiseWarning, Unwritable
 from bise.files import check_writable
 from bise.jobs import evidence, other_splits, saved, split_of
-from bise.report import write_report
+from bise.report import check_place, write_report
 from bise.runs import begun_jobs, sole
 from bise.sources import source_of
 
@@ -21,6 +21,7 @@ EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
 def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
     """Write the page, with its slider and samples where the run's model and data can be had."""
     check_writable(folder if out is None else out.parent, "name a file elsewhere with --out")
+    check_place(folder / "report.html" if out is None else out)
     lacking = [name for name in EVIDENCE if not (folder / name).exists()]
     if lacking and (folder / "subnetwork").is_dir() and not begun_jobs(folder):
         try:

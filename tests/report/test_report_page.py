@@ -160,6 +160,8 @@ def test_the_command(picture_run, tmp_path):
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout) == {"report": str(out), "bytes": out.stat().st_size}
     assert out.read_text() == (picture_run / "report.html").read_text(), "made again from the folder, it is the same"
+    again = CliRunner().invoke(app, ["report", str(picture_run), "--out", str(out)])
+    assert again.exit_code == 0, "a page of ours may be written over"
     assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 2
     assert CliRunner().invoke(app, ["report", str(picture_run), "--out", str(tmp_path)]).exit_code == 2
     (tmp_path / "half").mkdir()

@@ -9,6 +9,10 @@ from pathlib import Path
 from bise.errors import BadInput, BiseWarning
 from bise.files import write_bytes
 
+ENDING = ": bise report"
+"""Of the title of every page of ours; it stands among the first START bytes."""
+START = 10_000
+
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Make the page from what the run folder holds, and write it there as report.html, or to `out`."""
@@ -16,8 +20,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     from bise.report.page import page
 
     path = Path(folder) / "report.html" if out is None else Path(out)
-    if path.is_dir():
-        raise BadInput(f"{path} is a folder; name a file to write the report to")
+    check_place(path)
     try:
         content = page(read_facts(Path(folder))).encode("utf-8", "replace")
     except BadInput:
@@ -27,6 +30,22 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
     write_bytes(path, content)
     return path
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path at which something else lies than a page of ours, before there is work behind it."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; name a file to write the report to")
+    if path.exists() and not _ours(path):
+        raise BadInput(f"{path} is no report of bise and isn't overwritten; name another file, or move it away")
+
+
+def _ours(path: Path) -> bool:
+    if not path.is_file():  # a pipe would wait for ever
+        return False
+    with path.open("rb") as file:
+        start = file.read(START)
+    return not start or f"{ENDING}</title>".encode() in start  # in an empty file there is nothing to lose
 
 
 def add_report(folder: Path, gather: Callable[[], None] | None = None) -> None:

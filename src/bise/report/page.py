@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from bise import __version__
+from bise.report import ENDING
 from bise.report.assurance import reproduce, verified, words_used
 from bise.report.colours import theme_css
 from bise.report.courses import course
@@ -27,7 +28,7 @@ def page(facts: Facts) -> str:
     style = theme_css() + (here / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    title = f"{facts.folder}: bise report"
+    title = f"{facts.folder}{ENDING}"
     parts = [accuracy, groups, sliding, samples, removed, course, verified, reproduce, words_used]
     return "<!DOCTYPE html>\n" + tag(
         "html",
