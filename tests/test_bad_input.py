@@ -34,6 +34,10 @@ def raises():
     raise OSError("no such\ndevice")
 
 
+def ends():
+    raise SystemExit(3)
+
+
 def returns_text():
     return "a model"
 
@@ -64,6 +68,10 @@ def no_test(split):
 
 def raises_for_splits(split):
     raise KeyError("no such\nsplit")
+
+
+def ends_for_splits(split):
+    raise SystemExit("no such split")
 
 
 def numbers(split):
@@ -278,6 +286,7 @@ BAD = [
     ("extract --model test_bad_input:nothing --data test_bad_input:splits --out {out}", "can't be imported"),
     ("extract --model test_bad_input:WORDS --data test_bad_input:splits --out {out}", "can't be called"),
     ("extract --model test_bad_input:raises --data test_bad_input:splits --out {out}", "raised OSError"),
+    ("extract --model test_bad_input:ends --data test_bad_input:splits --out {out}", "raised SystemExit: 3"),
     ("extract --model test_bad_input:returns_text --data test_bad_input:splits --out {out}", "returned str"),
     ("extract --model test_bad_input:needs_arguments --data test_bad_input:splits --out {out}", "without arguments"),
     ("extract --model test_bad_input:half_a_model --data test_bad_input:splits --out {out}", "weights without a shape"),
@@ -299,6 +308,7 @@ BAD = [
     ("extract --model test_bad_input:make --data nowhere --out {out}", "is no file or folder"),
     ("extract --model test_bad_input:make --data no_such:f --out {out}", "can't be imported"),
     ("extract --model test_bad_input:make --data test_bad_input:raises_for_splits --out {out}", "raised KeyError"),
+    ("extract --model test_bad_input:make --data test_bad_input:ends_for_splits --out {out}", "raised SystemExit: no"),
     ("extract --model test_bad_input:make --data test_bad_input:no_train --out {out}", "no split 'train'"),
     ("extract --model test_bad_input:make --data test_bad_input:numbers --out {out}", "int"),
     ("extract --model test_bad_input:make --data test_bad_input:no_bias --out {out}", "bias"),

@@ -156,6 +156,20 @@ def test_bad_arguments_end_in_one_sentence(arguments, expected, tmp_path):
     assert re.search(expected, sentence(result))
 
 
+def test_a_module_that_is_a_script_too_is_told_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    script = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('file')\nparser.parse_args(['-x'])"
+    )
+    (tmp_path / "own_script.py").write_text(script)
+    result = run("audit", "--model", "own_script:make", "--data", "test_cli:splits")
+    assert result.exit_code == 2, result.output
+    last = result.stderr.strip().splitlines()[-1]  # argparse has said its own before
+    assert last.startswith("bise: --model 'own_script:make' can't be imported, since its module own_script ended")
+    assert last.endswith('put the part of it that is a script under if __name__ == "__main__":')
+
+
 def test_weights_that_do_not_fit_or_would_run_code(tmp_path):
     other = tmp_path / "other.safetensors"
     save_file(nn.Linear(2, 2).state_dict(), other)

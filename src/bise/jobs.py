@@ -415,7 +415,7 @@ def split_of(splits: Splits, name: str) -> Any:
         return splits(name)
     except BadInput:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(
             f'--data raised {type(error).__name__}: {error} for "{name}"; it takes the name of a split, and returns'
             " None where there is none"

@@ -302,6 +302,11 @@ def function(name: str, option: str) -> Any:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module), attribute)
+    except SystemExit as error:  # as of argparse, which reads bise's own arguments there
+        raise BadInput(
+            f"{option} {name!r} can't be imported, since its module {module} ended the program; put the part of it that"
+            ' is a script under if __name__ == "__main__":'
+        ) from error
     except Exception as error:  # the user's module may raise anything while it is imported
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
@@ -321,7 +326,7 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
         raise
     except TypeError as error:
         raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
-    except Exception as error:  # the user's function may raise anything
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise BadInput(f"--model {name} raised {type(error).__name__}: {error}; it should return a model") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
