@@ -337,6 +337,45 @@ def test_weights_of_a_wrapped_model_fit(tmp_path):
     assert fitting(own.state_dict(), own).keys() == own.state_dict().keys()
 
 
+def of_lightning(state):
+    prefixed = {f"model.{name}": tensor for name, tensor in state.items()}
+    return {"state_dict": prefixed, "epoch": 3, "optimizer_states": [{"state": {}, "param_groups": []}]}
+
+
+def averaged(state):
+    return torch.optim.swa_utils.AveragedModel(loaded(state)).state_dict()
+
+
+def under_a_name(state):
+    optimizer = torch.optim.SGD(toy_model().parameters(), lr=0.1).state_dict()
+    return {"net": state, "optimizer": optimizer, "best": torch.tensor(0.5), "epoch": 3}
+
+
+@pytest.mark.parametrize("wrap", [of_lightning, averaged, under_a_name])
+def test_weights_as_trainers_save_them_fit(tmp_path, wrap):
+    state = toy_model(seed=1).state_dict()
+    torch.save(wrap(state), tmp_path / "w.pt")
+    assert bise.fingerprint(model_of("conftest:toy_model", tmp_path / "w.pt")) == bise.fingerprint(loaded(state))
+
+
+def test_weights_that_only_nearly_fit_are_refused_with_a_few_names(tmp_path):
+    state = {f"model.{name}": tensor for name, tensor in toy_model().state_dict().items()}
+    torch.save(state | {"loss.weight": torch.ones(3)}, tmp_path / "w.pt")
+    with pytest.raises(
+        BadInput, match=r"lacks 0.weight, 0.bias, 1.weight and 8 more; it holds model.0.weight, "
+    ) as told:
+        model_of("conftest:toy_model", tmp_path / "w.pt")
+    assert "and 9 more, which the model doesn't have" in str(told.value)
+    two = {"teacher": toy_model().state_dict(), "student": toy_model().state_dict()}
+    for other in (two, dict(enumerate(state.values()))):
+        torch.save(other, tmp_path / "w.pt")
+        with pytest.raises(BadInput, match="hold no state dict"):
+            model_of("conftest:toy_model", tmp_path / "w.pt")
+    own = nn.Module()
+    own.model = toy_model()
+    assert fitting(own.state_dict(), own).keys() == own.state_dict().keys()
+
+
 def loaded(state):
     model = toy_model()
     model.load_state_dict(state)

@@ -317,7 +317,7 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     from torch import nn
 
     from bise.errors import BadInput
-    from bise.models.weights import fitting, read_state
+    from bise.models.weights import fitting, misfit, read_state
 
     make = function(name, "--model")
     try:
@@ -331,12 +331,13 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     if not isinstance(model, nn.Module):
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
     if weights is not None:
+        state = fitting(read_state(weights), model)
         try:
-            model.load_state_dict(fitting(read_state(weights), model))
+            model.load_state_dict(state)
         except (RuntimeError, TypeError, AttributeError) as error:
+            why = misfit(state, model) or str(error).splitlines()[-1].strip()
             raise BadInput(
-                f"--weights {weights} doesn't fit {name} ({str(error).splitlines()[-1].strip()}); give a file that this"
-                " very architecture was saved to"
+                f"--weights {weights} doesn't fit {name} ({why}); give a file that this very architecture was saved to"
             ) from error
     return model
 

@@ -16,6 +16,10 @@ from bise.errors import BadInput
 from bise.files import read_tensors
 
 WRAPPERS = ("module.", "_orig_mod.")
+COUNTER = "n_averaged"
+"""What torch's AveragedModel keeps beside the weights."""
+MOST_NAMES = 3
+"""In a sentence."""
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -40,18 +44,50 @@ def read_state(path: Path) -> dict[str, Tensor]:
     for key in ("state_dict", "model_state_dict", "model"):  # as trainers wrap it
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+    if isinstance(state, Mapping) and not _is_state(state):
+        within = [value for value in state.values() if _is_state(value) and value]
+        state = within[0] if len(within) == 1 else state
+    if not _is_state(state):
         raise BadInput(f"weights {path} hold no state dict; save model.state_dict() or a .safetensors file")
     return dict(state)
 
 
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(item, Tensor) for name, item in value.items()
+    )
+
+
 def fitting(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """`state` without what DataParallel and torch.compile put before every name, where the model has none so named."""
+    """`state` without what wrappers put before every name, where the model has none so named.
+
+    DataParallel and torch.compile are known; what another one puts there, as Lightning's `model.`, has to leave the
+    very names of the model.
+    """
     names = set(model.state_dict())
+    weights = set(state) - {COUNTER}
+    last = max(names, key=len, default="")
+    for prefix in [name.removesuffix(last) for name in weights if name.endswith(f".{last}")]:
+        if weights == {prefix + name for name in names}:
+            return {name: state[prefix + name] for name in names}
     for prefix in (*WRAPPERS, *WRAPPERS):  # one around the other
         if state and not names & set(state) and all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state
+
+
+def misfit(state: Mapping[str, Tensor], model: nn.Module) -> str | None:
+    """Which names of `state` and `model` are not the other's, a few of them; None where they are the same."""
+    own = model.state_dict()
+    lacking, odd = [name for name in own if name not in state], [name for name in state if name not in own]
+    parts = [f"it lacks {_few(lacking)}"] if lacking else []
+    parts += [f"it holds {_few(odd)}, which the model doesn't have"] if odd else []
+    return "; ".join(parts) or None
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_archive(path: Path) -> None:
