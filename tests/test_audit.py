@@ -137,6 +137,12 @@ def test_labels_that_are_called_otherwise_than_in_training(named, expected):
             bise.audit(toy_model(), data, aligned=train)
 
 
+def test_a_data_set_in_the_place_of_its_cells_is_told_of_without_its_samples():
+    with pytest.raises(BadInput, match=r"bise\.data\.labels\(train\)") as told:
+        bise.audit(toy_model(), toy(), aligned=toy())
+    assert "tensor" not in str(told.value)
+
+
 def test_an_ambiguous_bottleneck_costs_the_probe_alone():
     from test_placement import TwoHeads
 

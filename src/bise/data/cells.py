@@ -306,6 +306,11 @@ def _mapping(
     pairs = aligned.items() if isinstance(aligned, Mapping) else enumerate(aligned)
     row = torch.full((classes,), -1)
     for target, value in pairs:
+        if not all(map(_is_number, value if isinstance(value, (tuple, list)) else (value,))):
+            raise BadInput(
+                f"aligned maps y={target} to what is no number of a bias's value; give {{y: b}} for each class, or for"
+                " those of the training set its cells, bise.data.labels(train)"
+            )
         b = value[k] if isinstance(value, (tuple, list)) else value
         if isinstance(value, (tuple, list)) and len(value) != biases:
             raise BadInput(f"aligned maps y={target} to {value}; give one b for each of the {biases} biases")
@@ -318,3 +323,11 @@ def _mapping(
     if missing:
         raise BadInput(f"aligned has no entry for y={missing[0]}; map every class to its aligned b")
     return row
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        int(value)
+    except (TypeError, ValueError, RuntimeError):  # the last is of tensors with more than one value
+        return False
+    return True
