@@ -146,6 +146,12 @@ def test_bad_data_ends_in_one_sentence(case, tmp_path, monkeypatch):
         (["--model", "no_such_module:make", "--data", "test_cli:splits"], "can't be imported"),
         (["--model", "make", "--data", "test_cli:splits"], "write package.module:function"),
         (["--model", "nets/mine.py:make", "--data", "test_cli:splits"], "names a file; write nets.mine:make"),
+        (["--model", "./mine.py:make", "--data", "test_cli:splits"], "names a file; write mine:make$"),
+        (
+            ["--model", "/nets/mine.py:make", "--data", "test_cli:splits"],
+            "run from its folder /nets and write mine:make",
+        ),
+        (["--model", "../mine.py:make", "--data", "test_cli:splits"], r"run from its folder \.\. and write mine:make"),
         (["--model", "test_cli:toy", "--data", "test_cli:splits"], "should return a torch module"),
         (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.safetensors"], "does not exist"),
         (["--model", "test_cli:make", "--data", "test_cli:splits", "--weights", "no.pt"], "can't be read"),

@@ -296,8 +296,7 @@ def function(name: str, option: str) -> Any:
     if not module or not attribute:
         raise BadInput(f"{option} {name!r} names no function; write package.module:function")
     if module.endswith(".py"):
-        right = f"{module.removesuffix('.py').replace('/', '.')}:{attribute}"
-        raise BadInput(f"{option} {name!r} names a file; write {right}")
+        raise BadInput(f"{option} {name!r} names a file; {_as_module(Path(module))}:{attribute}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -310,6 +309,15 @@ def function(name: str, option: str) -> Any:
     except Exception as error:  # the user's module may raise anything while it is imported
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{option} {name!r} can't be imported ({what}); run from the folder that holds it") from error
+
+
+def _as_module(file: Path) -> str:
+    """How to name the module in a file: from the working folder where it is below, else from the file's own."""
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())
+    if file.is_absolute() or ".." in file.parts:
+        return f"run from its folder {file.parent} and write {file.stem}"
+    return f"write {'.'.join(file.with_suffix('').parts)}"
 
 
 def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None = None) -> Any:
