@@ -46,6 +46,10 @@ def needs_arguments(width):
     return nn.Linear(width, 2)
 
 
+def wrong_inside():
+    return nn.Linear(8, width=2)
+
+
 def half_a_model():
     return nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 3))
 
@@ -289,6 +293,7 @@ BAD = [
     ("extract --model test_bad_input:ends --data test_bad_input:splits --out {out}", "raised SystemExit: 3"),
     ("extract --model test_bad_input:returns_text --data test_bad_input:splits --out {out}", "returned str"),
     ("extract --model test_bad_input:needs_arguments --data test_bad_input:splits --out {out}", "without arguments"),
+    ("extract --model test_bad_input:wrong_inside --data test_bad_input:splits --out {out}", "raised TypeError"),
     ("extract --model test_bad_input:half_a_model --data test_bad_input:splits --out {out}", "weights without a shape"),
     ("extract --model test_bad_input:too_few_classes --data test_bad_input:splits --out {out}", "out of range"),
     (f"extract {OWN} --weights {{w}}/none.safetensors --out {{out}}", "does not exist"),

@@ -328,12 +328,17 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
     from bise.models.weights import fitting, misfit, read_state
 
     make = function(name, "--model")
+    arguments = arguments or {}
     try:
-        model = make(**(arguments or {}))
-    except BadInput:
-        raise
+        inspect.signature(make).bind(**arguments)
     except TypeError as error:
         raise BadInput(f"--model {name} can't be called without arguments ({error}); name a function") from error
+    except ValueError:  # some of those written in C don't say what they take
+        pass
+    try:
+        model = make(**arguments)
+    except BadInput:
+        raise
     except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise BadInput(f"--model {name} raised {type(error).__name__}: {error}; it should return a model") from error
     if not isinstance(model, nn.Module):
