@@ -399,6 +399,7 @@ BAD = [
     ("data check {w}/pics --bias shade", "holds no biases"),
     ("data check {w}/pics --bias-csv {w}/none.csv", "does not exist"),
     ("data check {w}/pics --bias-csv {w}/biases.csv", "is no picture of the folder"),
+    ("data check {w}/rows.csv --target hired --bias '\"sex'", "is no list of columns"),
     ("data check {w}/pics --bias-csv {w}/biases_twice.csv", "has a second row"),
     ("data check {w}/pics --bias-csv {w}/biases_alone.csv", "has no column beside 'file'"),
     ("data check {w}/pics --bias-csv {w}/biases_empty.csv", "is empty in every row"),

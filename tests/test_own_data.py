@@ -206,6 +206,15 @@ def test_every_kind_of_bad_option(people):
         assert expected in result.stderr
 
 
+def test_columns_with_a_comma_in_their_name_stand_in_quotes(tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = "1,2,0,0,f\n2,1,0,1,m\n3,5,1,1,f\n4,3,1,0,m\n" * 30
+    path.write_text('"width, mm",height,kind,"age, years",sex\n' + rows)
+    columns = ["--target", "kind", "--bias", 'sex, "age, years"', "--features", '"width, mm"']
+    found = json.loads(run("data", "check", path, *columns, "--json").stdout)
+    assert found["splits"]["train"]["biases"] == ["sex", "age, years"]
+
+
 def test_the_new_commands_have_help_with_an_example():
     for command in (["data", "check"], ["export"]):
         assert f"Example: bise {' '.join(command)}" in run(*command, "--help").stdout.replace("\n", " ")

@@ -22,7 +22,9 @@ def _option(flags: str, text: str) -> Any:
 
 OWN: dict[str, Any] = {
     "target": Annotated[str | None, _option("--target", "Column of the target.")],
-    "bias": Annotated[str | None, _option("--bias", "Column of the bias; several with commas.")],
+    "bias": Annotated[
+        str | None, _option("--bias", "Column of the bias; several with commas, in quotes where one has a comma.")
+    ],
     "split_column": Annotated[str | None, _option("--split-column", "Column that says train, val or test.")],
     "holdout": Annotated[str | None, _option("--holdout", "Without such a column: shares for val,test, as 0.1,0.2.")],
     "image": Annotated[str | None, _option("--image", "Column of picture files.")],
@@ -356,7 +358,18 @@ def model_of(name: str, weights: Path | None, arguments: dict[str, Any] | None =
 
 
 def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+    """Names with commas between them; one that has a comma itself stands in quotes, as in a csv file."""
+    import csv
+
+    from bise.errors import BadInput
+
+    try:
+        (row,) = csv.reader([names], skipinitialspace=True, strict=True)
+    except csv.Error as error:
+        raise BadInput(
+            f"{names!r} is no list of columns ({error}); put a name in quotes as a whole, with those within it doubled"
+        ) from error
+    return [name.strip() for name in row if name.strip()]
 
 
 def _floats(text: str, option: str, count: int | None = None) -> tuple[float, ...]:
