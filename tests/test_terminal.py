@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from bise.cli import app
 from bise.errors import BadInput
 from bise.runs import append_log
-from bise.terminal import Bars, audit_table, shrunk_table
+from bise.terminal import Bars, audit_table, show_table, shrunk_table
 from test_cli import QUICK
 
 
@@ -106,6 +106,28 @@ def test_tables_fit_80_columns():
     assert any("26560 / 26560" in line for line in lines)
 
 
+@pytest.mark.parametrize("width", [60, 50, 40, 20])
+def test_figures_are_never_cut(width):
+    part = {"unbiased": 1.0, "worst_group": 0.987, "aligned": {"accuracy": 1.0}, "conflicting": {"accuracy": 0.123}}
+    rows = {name: part | {"units": {"open": 26560, "all": 26561}} for name in ("vanilla", "dense_finetuned")}
+    times = {"device": "NVIDIA H200", "first_ms": 1234.56, "second_ms": 1234.56, "ratio": 1.0}
+    figures = {
+        "parameters": {"dense": 109_483_778, "shrunk": 99_000_000},
+        "macs": {"dense": 11_000_000_000, "shrunk": 10_000_000_000},
+        "latency_by_batch": {"1": times, "256": times},
+        "difference_float64": 1e-16,
+    }
+    out = io.StringIO()
+    console = Console(file=out, width=width)
+    for table in (audit_table("Accuracy on the test split, %", rows), shrunk_table(figures)):
+        show_table(console, table)
+    assert "…" not in out.getvalue()
+    words = out.getvalue().split()
+    assert (words.count("98.7"), words.count("12.3"), words.count("26561")) == (2, 2, 2)
+    for whole in ("1234.56 ms", "109 M", "dense finetuned", "1e-16"):
+        assert whole in out.getvalue()
+
+
 def test_progress_in_a_pipe_is_lines_without_control_characters(monkeypatch):
     out = io.StringIO()
     clock = iter(range(0, 10_000, 3))
@@ -177,6 +199,8 @@ def test_exit_codes(tmp_path):
     good = run("extract", *OWN, *QUICK, "--out", str(tmp_path / "good"))
     assert good.exit_code == 0, good.output
     assert f"report: {tmp_path / 'good' / 'report.html'}" in good.stdout
+    narrow = CliRunner().invoke(app, ["verify", str(tmp_path / "good")], env={"COLUMNS": "20"})
+    assert "  what was found: 7 files are there and can be read, schema 1\n" in narrow.stdout
     bad = run("extract", *OWN, "--gamma", "-1", "--out", str(tmp_path / "bad"))
     assert bad.exit_code == 2
     failed = run(

@@ -143,7 +143,7 @@ def train(
         from bise.files import finite
         from bise.recipes import recipe
         from bise.sources import rho_of
-        from bise.terminal import Bars, audit_table, show_place
+        from bise.terminal import Bars, audit_table, show_place, show_table
         from bise.training_job import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
@@ -168,7 +168,7 @@ def train(
             print(json.dumps(finite(summary), indent=2))
             return
         console = Console()
-        console.print(audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
+        show_table(console, audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
         console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
         show_place(console, out, summary["seconds"])
 

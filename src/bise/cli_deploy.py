@@ -42,7 +42,7 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
     from bise.files import finite
     from bise.jobs import shrink_job
     from bise.sources import source_of
-    from bise.terminal import Bars, shrunk_table
+    from bise.terminal import Bars, show_table, shrunk_table
 
     for path, endings in files:
         if path is not None and path.suffix not in endings:
@@ -54,4 +54,4 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
     if as_json:
         print(json.dumps(finite(figures), indent=2))
     else:
-        Console().print(shrunk_table(figures))
+        show_table(Console(), shrunk_table(figures))

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -19,6 +20,9 @@ from bise.files import finite
 
 if TYPE_CHECKING:
     from bise.data.check import Check, SplitCheck
+
+WIDE = 10_000
+"""Columns that no table needs."""
 
 
 class Bars:
@@ -88,7 +92,7 @@ def audit_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     table.add_column("model", no_wrap=True)
     for name in ("unbiased", "worst", "aligned", "conflict.", "units"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for name, part in rows.items():
         kept = part.get("units")
         table.add_row(
@@ -110,7 +114,7 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
     )
     table.add_column("")
     for name in ("dense", "shrunk", "ratio"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for label, key in (("parameters", "parameters"), ("MACs a sample", "macs")):
         dense, shrunk = figures[key]["dense"], figures[key]["shrunk"]
         table.add_row(label, _short(dense), _short(shrunk), f"{shrunk / max(1, dense):.2f}")
@@ -118,6 +122,19 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
         label = f"latency, batch {batch}, {times['device']}"
         table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print a table; where it is too wide for the terminal, as lines, since rich would cut its figures."""
+    if Measurement.get(console, console.options.update_width(WIDE), table).minimum <= console.width:
+        console.print(table)
+        return
+    lines = [str(table.title)]
+    for first, *others in zip(*(column.cells for column in table.columns), strict=True):
+        heads = (f"{column.header}: " if column.header else "" for column in table.columns[1:])
+        lines += [str(first), *(f"  {head}{cell}" for head, cell in zip(heads, others, strict=True))]
+    lines += [str(table.caption)] if table.caption else []
+    console.print("\n".join(lines), soft_wrap=True, markup=False)
 
 
 def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
@@ -129,9 +146,9 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     models = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
     rows = {name: summary[name] for name in models if name in summary}
     if any("unbiased" in row for row in rows.values()):
-        console.print(audit_table(title, rows))
+        show_table(console, audit_table(title, rows))
     if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
-        console.print(shrunk_table(summary["subnetwork"]["shrunk"]))
+        show_table(console, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
     console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
     selection = summary["selection"]

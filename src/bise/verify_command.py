@@ -34,6 +34,7 @@ def verify(
         from bise.errors import BadInput
         from bise.files import SCHEMA
         from bise.sources import data_of, model_of, model_of_run
+        from bise.terminal import show_table
         from bise.verification import verify as check
 
         if weights is not None and model is None:
@@ -50,6 +51,6 @@ def verify(
             table = Table("promise", "", "what was found", title=f"Promises of {run}", title_justify="left")
             for promise in found.promises:
                 table.add_row(promise.name, SIGNS[promise.state], promise.detail)
-            Console(markup=False).print(table)  # what files say is no markup
+            show_table(Console(markup=False), table)  # what files say is no markup
         if not found.holds:
             raise typer.Exit(1)
