@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from bise.cli import app
 from bise.errors import BadInput
+from bise.report.charts import short
 from bise.runs import append_log
 from bise.terminal import Bars, audit_table, show_table, shrunk_table
 from test_cli import QUICK
@@ -104,6 +105,19 @@ def test_tables_fit_80_columns():
     assert max(map(len, lines)) <= 80
     assert "…" not in out.getvalue()
     assert any("26560 / 26560" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(999, "999"), (12_345, "12.3 k"), (999_499, "999 k"), (999_500, "1 M"), (999_999, "1 M"), (999_999_999, "1 G")],
+)
+def test_sizes_are_rounded_before_their_unit_is_chosen(count, expected):
+    figures = {"parameters": {"dense": count, "shrunk": count}, "macs": {"dense": 7, "shrunk": 7}}
+    out = io.StringIO()
+    Console(file=out, width=80).print(shrunk_table(figures | {"difference_float64": 0.0}))
+    assert out.getvalue().count(f" {expected} │") == 2
+    assert short(count) == expected
+    assert short(-999.7) == "-1000"
 
 
 @pytest.mark.parametrize("width", [60, 50, 40, 20])

@@ -259,9 +259,10 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _short(count: int) -> str:
+    rounded = float(f"{count:.3g}")  # first: 999,999 is 1 M, and no 1000 k
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
+        if rounded >= factor:
+            return f"{rounded / factor:.3g} {unit}"
     return str(count)
 
 

@@ -117,10 +117,11 @@ def ticks(low: float, high: float, count: int = 4, log: bool = False) -> list[fl
 
 def short(value: float) -> str:
     """A number with few characters: 12 k, 0.003."""
+    rounded = float(f"{value:.3g}")  # first: 999,999 is 1 M, and no 1000 k
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= factor:
-            return f"{value / (1e3 if unit == 'k' else factor):.3g} {unit}"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+        if abs(rounded) >= factor:
+            return f"{rounded / (1e3 if unit == 'k' else factor):.3g} {unit}"
+    return f"{value:.3g}" if abs(rounded) < 1000 else f"{value:.0f}"
 
 
 def interval_chart(label: str, bands: Mapping[str, Sequence[tuple[str, str, float, float, float]]]) -> Html:
