@@ -105,6 +105,7 @@ def test_tables_fit_80_columns():
     assert max(map(len, lines)) <= 80
     assert "…" not in out.getvalue()
     assert any("26560 / 26560" in line for line in lines)
+    assert "their ratio is the median over neighbours" in " ".join(out.getvalue().split())
 
 
 @pytest.mark.parametrize(

@@ -106,19 +106,18 @@ def audit_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def shrunk_table(figures: Mapping[str, Any]) -> Table:
     """Dense and shrunk side by side, from `deploy`'s figures."""
-    table = Table(
-        title="Closed units removed",
-        title_justify="left",
-        caption=f"shrunk equals masked: relative difference {figures['difference_float64']:.0e} in float64",
-        caption_justify="left",
-    )
+    latency = figures.get("latency_by_batch", {})
+    caption = f"shrunk equals masked: relative difference {figures['difference_float64']:.0e} in float64"
+    if latency:
+        caption += "\ntimes are medians of alternating runs, their ratio is the median over neighbours"
+    table = Table(title="Closed units removed", title_justify="left", caption=caption, caption_justify="left")
     table.add_column("")
     for name in ("dense", "shrunk", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     for label, key in (("parameters", "parameters"), ("MACs a sample", "macs")):
         dense, shrunk = figures[key]["dense"], figures[key]["shrunk"]
         table.add_row(label, _short(dense), _short(shrunk), f"{shrunk / max(1, dense):.2f}")
-    for batch, times in figures.get("latency_by_batch", {}).items():
+    for batch, times in latency.items():
         label = f"latency, batch {batch}, {times['device']}"
         table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
     return table
