@@ -99,11 +99,13 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
     audited = run("audit", "--run", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
-    files = [tmp_path / "small.pt2", tmp_path / "small.onnx"]
+    files = [tmp_path / "out ü" / "small.pt2", tmp_path / "out ü" / "small.onnx"]
     shrunk = run("shrink", out, "--out", str(files[0]), "--onnx", str(files[1]))
     assert shrunk.exit_code == 0, shrunk.output
     assert "shrunk equals masked" in shrunk.stdout
     assert all(path.stat().st_size > 0 for path in files)
+    page = unescape((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    assert f"bise shrink {out} --out '{files[0]}' --onnx '{files[1]}'" in page
     figures = json.loads((tmp_path / "run/summary.json").read_text())["subnetwork"]["shrunk"]
     assert figures["parameters"]["shrunk"] < figures["parameters"]["dense"]
     assert figures["difference_float64"] <= 1e-10

@@ -85,6 +85,7 @@ def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
 def _written(small: nn.Module, path: Path, example: Any, inputs: Inputs) -> dict[str, Any]:
     """Write one file, and the tokenizer beside it where there is one."""
     texts = sentences_of(inputs.dataset)
+    whole = {"path": str(path.resolve())}
     if texts is None or texts.coder.file is None:
-        return {"difference": export(small, path, example)}
-    return {"difference": export(small, path, example, texts=texts), "tokenizer": tokenizer_file(path).name}
+        return {"difference": export(small, path, example)} | whole
+    return {"difference": export(small, path, example, texts=texts), "tokenizer": tokenizer_file(path).name} | whole

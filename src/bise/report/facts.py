@@ -109,8 +109,9 @@ class Facts:
         return frozen and "before" in weights and weights.get("before") == weights.get("after")
 
 
-def _place(folder: Path) -> str:
-    whole, here = folder.resolve(), Path.cwd().resolve()
+def place_of(path: Path) -> str:
+    """A file or folder as a shell here takes it."""
+    whole, here = path.resolve(), Path.cwd().resolve()
     return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
 
 
@@ -131,7 +132,7 @@ def read_facts(folder: Path) -> Facts:
         sites = [site["name"] for site in listed if f"masks.{site['name']}" in tensors]  # in the network's order
     return Facts(
         folder=folder.name or str(folder),
-        place=_place(folder),
+        place=place_of(folder),
         summary=read_json(folder / "summary.json"),
         config=config,
         finetune=_optional(folder / "finetune.json"),

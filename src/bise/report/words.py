@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bise.report.facts import Facts
+from bise.report.facts import Facts, place_of
 
 
 def percent(value: float | None, digits: int = 0) -> str:
@@ -168,7 +168,10 @@ def _shrink_commands(facts: Facts, out: str) -> list[str]:
     for name in ("subnetwork", "finetuned"):
         figures = (facts.summary.get(name) or {}).get("shrunk") or {}
         if "latency_by_batch" in figures:
-            files = {"onnx" if file.endswith(".onnx") else "out": shlex.quote(file) for file in figures["files"]}
+            files = {
+                "onnx" if file.endswith(".onnx") else "out": place_of(Path(part.get("path", file)))
+                for file, part in figures["files"].items()
+            }
             of = " --of finetuned" if name == "finetuned" else ""
             lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {file}" for key, file in files.items()))
     return lines
