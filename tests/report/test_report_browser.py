@@ -149,6 +149,10 @@ def test_the_slider_by_keyboard(picture_run, opened):
     assert page.locator("#r-units").inner_text().startswith("100.0")
     # all units open is the model, so the live heat map shows what the first one does
     assert page.locator("#heat-live tbody").inner_text() == page.locator("#heat-vanilla tbody").inner_text()
+    ringed = page.locator("#heat-live td.helps")
+    assert ringed.count() == 4
+    assert all(text.endswith(", shade helps") for text in ringed.all_inner_texts()), "said, where others see a ring"
+    assert max(page.locator("#heat-live .said").evaluate_all("all => all.map((s) => s.offsetWidth)")) <= 1
     kept = float(page.locator("#r-units").inner_text().split("\u202f")[0])
     place = page.locator("#now").get_attribute("x1")
     page.keyboard.press("ArrowRight")

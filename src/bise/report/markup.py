@@ -56,6 +56,11 @@ def foreign(text: str) -> Html:
     return tag("bdi", text)
 
 
+def said(text: str) -> Html:
+    """What a screen reader says where others see a colour, a pattern or a ring."""
+    return tag("span", text, cls="said")
+
+
 def _text(value: Any) -> str:
     """A value as text without characters that HTML can't hold: controls, and halves of surrogate pairs."""
     text = f"{value:g}" if isinstance(value, float) else str(value)

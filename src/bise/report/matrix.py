@@ -8,8 +8,9 @@ from typing import Any
 
 from bise.report.colours import step_of
 from bise.report.facts import Facts
-from bise.report.markup import Html, foreign, tag
-from bise.report.words import cell_of, group_text
+from bise.report.markup import Html, foreign, join, said, tag
+from bise.report.parts import table
+from bise.report.words import FEW, cell_of, group_text, percent
 
 MOST_COLUMNS = 60
 MOST_GROUPS = 2500
@@ -70,10 +71,8 @@ def listed(facts: Facts, names: list[str]) -> Layout:
 
 def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit: Mapping[str, Any], key: str) -> Html:
     """A heat map of {group: accuracy}; each cell tells its group, interval and number of samples to who asks."""
-    names = list(values)
-    if len(names) > MOST_GROUPS:
-        known = sorted(names, key=lambda name: 2 if values[name] is None else values[name] or 0.0)
-        names = known[:WORST]
+    names = _shown(values)
+    if len(values) > MOST_GROUPS:
         caption += f", the {WORST} worst of {len(values):,} groups"
     where = listed(facts, names) if len(values) > MOST_GROUPS else layout(facts, names)
     numbers = {name: i for i, name in enumerate(names)}
@@ -97,7 +96,7 @@ def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit
         for j in range(len(where.columns)):
             group = where.places.get((i, j))
             line.append(
-                tag("td", "", cls="none", title="no sample")
+                tag("td", said("no sample"), cls="none", title="no sample")
                 if group is None
                 else _cell(facts, group, values[group], audit, numbers[group], cell_of(facts, group) in helps)
             )
@@ -109,18 +108,45 @@ def matrix(facts: Facts, caption: str, values: Mapping[str, float | None], audit
     return tag("div", grid, cls="scroll", tabindex=0, role="region", aria_label=caption)
 
 
+def _shown(values: Mapping[str, float | None]) -> list[str]:
+    """All groups, or the worst where there are too many."""
+    if len(values) <= MOST_GROUPS:
+        return list(values)
+    return sorted(values, key=lambda name: 2 if values[name] is None else values[name] or 0.0)[:WORST]
+
+
+def behind(facts: Facts, title: str, audit: Mapping[str, Any]) -> Html:
+    """The figures of a heat map as a table, with what its cells tell only to who points at them."""
+    rows: list[list[Any]] = []
+    for group in _shown(audit["by_group"]):
+        value = audit["by_group"][group]
+        interval = (audit.get("interval_by_group") or {}).get(group)
+        n = (audit.get("n_by_group") or {}).get(group)
+        rows.append(
+            [
+                group_text(facts, group),
+                "–" if n is None else join(f"{n:,}", tag("small", f"fewer than {FEW}") if n < FEW else None),
+                percent(value, 1),
+                f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}" if interval and interval[0] is not None else "–",
+            ]
+        )
+    shown = table(None, ["group", "samples", "right", "95 % interval"], rows)
+    return tag("details", tag("summary", f"“{title}” as a table"), shown)
+
+
 def _cell(facts: Facts, group: str, value: float | None, audit: Mapping[str, Any], number: int, helps: bool) -> Html:
     interval = (audit.get("interval_by_group") or {}).get(group)
     n = (audit.get("n_by_group") or {}).get(group)
     words = group_text(facts, group)
     if value is None:
-        return tag("td", "–", cls="none", title=words, data_group=number)
+        return tag("td", "–", said(" no sample"), cls="none", title=words, data_group=number)
     words += f": {100 * value:.1f} %"
     if interval and interval[0] is not None:
         words += f", 95 % interval {100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
     words += f", {n:,} samples" if n is not None else ""
     cls = f"h{step_of(value)}" + (" helps" if helps else "")
-    return tag("td", f"{100 * value:.0f}", cls=cls, title=words, data_group=number)
+    more = said(f", {facts.helps}") if helps else None
+    return tag("td", f"{100 * value:.0f}", more, cls=cls, title=words, data_group=number)
 
 
 def helping(facts: Facts) -> set[tuple[int, tuple[int, ...]] | None]:

@@ -38,7 +38,7 @@
       for (const cell of cells) {
         const number = +cell.dataset.group;
         const value = point.groups[number];
-        cell.textContent = value === null ? "–" : Math.round(100 * value);
+        cell.firstChild.data = value === null ? "–" : Math.round(100 * value);
         cell.className = (value === null ? "none" : "h" + Math.min(steps, Math.max(0, Math.round(value * steps)))) +
           (cell.classList.contains("helps") ? " helps" : "");
         cell.title = words[number] + ": " + percent(value);

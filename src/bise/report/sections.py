@@ -9,7 +9,7 @@ from bise.report.charts import histogram, interval_chart, short, site_bars
 from bise.report.colours import STEPS
 from bise.report.facts import Facts
 from bise.report.markup import Html, foreign, join, tag
-from bise.report.matrix import layout, matrix
+from bise.report.matrix import behind, layout, matrix
 from bise.report.parts import figure, section, table
 from bise.report.words import cell_of, group_text, percent
 
@@ -123,6 +123,7 @@ def groups(facts: Facts) -> Html | None:
         return tag(
             "div",
             matrix(facts, f"{titles[name]}, % right", models[name]["by_group"], models[name], f"heat-{name}"),
+            behind(facts, titles[name], models[name]),
             cls="card",
         )
 

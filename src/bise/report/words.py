@@ -10,6 +10,9 @@ from typing import Any
 
 from bise.report.facts import Facts, place_of
 
+FEW = 20
+"""Samples below which a group's figure is uncertain."""
+
 
 def percent(value: float | None, digits: int = 0) -> str:
     """A share as a percentage, its sign kept on the line; a dash where there is none."""
@@ -43,11 +46,11 @@ def warnings(facts: Facts) -> list[str]:
         out.append(f"{audited['without_bias']:,} test samples have no label for {which} and are in no group.")
     if audited.get("alignment") == "measured":
         out.append(f"Which {facts.bias} helps was measured on the test samples themselves, not on the training data.")
-    few = [n for n in (audited.get("n_by_group") or {}).values() if n < 20]
+    few = [n for n in (audited.get("n_by_group") or {}).values() if n < FEW]
     if few:
         out.append(
-            f"Test groups with fewer than 20 samples: {len(few)} of {len(audited['n_by_group'])}, so the worst group's"
-            " figure is uncertain."
+            f"Test groups with fewer than {FEW} samples: {len(few)} of {len(audited['n_by_group'])}, so the worst"
+            " group's figure is uncertain."
         )
     out += _at_chance(facts)
     barriers = facts.shrunk.get("barriers") or []
