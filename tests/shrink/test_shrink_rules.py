@@ -220,6 +220,12 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "concatenation of rows": lambda: Then(lambda x, a: a(torch.cat([x, x.relu()], 2)), conv()),
     "chunk": lambda: Then(lambda x, a, b: a(x.chunk(2, 1)[0]) + b(x.chunk(2, 1)[1]), conv(2), conv(2)),
     "split": lambda: Then(lambda x, a, b: a(x.split([1, 3], 1)[0]) + b(x.split([1, 3], 1)[1]), conv(1), conv(3)),
+    "one channel repeated": lambda: Then(
+        lambda x, a, b: b(a(x).sigmoid().expand(-1, 6, -1, -1)), conv(outputs=1), conv(6)
+    ),
+    "one channel repeated in copies": lambda: Then(
+        lambda x, a, b: b(a(x).repeat(1, 6, 1, 1) + a(x).repeat_interleave(6, 1)), conv(outputs=1), conv(6)
+    ),
     "unbind": lambda: Then(lambda x, a: a(torch.stack(x.mean(3).transpose(1, 2).unbind(1))), linear()),
     "layer scale": lambda: Then(lambda x, a, b: b(a(x) * x), Shift(0.5), conv()),
     "embedding": lambda: Then(embedded, nn.Embedding(9, UNITS), linear()),

@@ -105,7 +105,10 @@ class Total(Reduce):
 
 class Expand(Moved):
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
-        return dim + len(net.shape(node)) - rank
+        place = dim + len(net.shape(node)) - rank
+        if not same(net.shape(node.args[0])[dim], net.shape(node)[place]):  # type: ignore[arg-type]
+            raise KeepFull("it repeats the channel")
+        return place
 
     def call(self, new: Rewrite, node: fx.Node, first: Any, width: int) -> fx.Node:
         state = new.net.state[node]
