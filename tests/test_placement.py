@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from bise import BadInput, sites
+from bise import BadInput, sites, subnetwork
 from bise.gates import Subnetwork
 from bise.models.small import MLP, SimpleConvNet
 from bise.models.vision import torchvision
@@ -43,6 +43,18 @@ def test_bert_base_has_46848_units():
     assert found["bert.encoder.layer.11.output.dense"] == 768
     assert found["bert.pooler.activation"] == 768
     assert not any("attention" in name for name in found)
+
+
+def test_layers_that_return_a_scale_beside_the_tensor_are_passed_over():
+    torchvision()
+    from transformers import IBertConfig, IBertForSequenceClassification
+
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = IBertForSequenceClassification(IBertConfig(vocab_size=100, **shape)).eval()
+    assert sum(sites(model, tokens()).values()) == 2 * 64 + 32
+    masks = {"classifier.dense": torch.arange(32) > 4}
+    report = subnetwork(model, masks, example=tokens()).shrink(tokens()).shrink_report
+    assert report.parameters_after < report.parameters_before
 
 
 def test_parameter_counts_of_the_supplement():

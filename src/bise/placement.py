@@ -143,9 +143,11 @@ def _family(model: nn.Module, trace: Trace, found: list[Site]) -> list[Site]:
         if any(root == "transformers" for root, _ in kinds):
             outputs = re.compile(re.escape(prefix) + r"(.*\.)?((?<!attention\.)output\.dense|ffn\.lin2|mlp\.fc2)$")
             known = {site.name for site in found}
-            found += [_site_of(c, ":out") for c in trace.calls if outputs.match(c.path) and c.path not in known]
-    calls = {call.path: call for call in trace.calls}
-    return sorted(found, key=lambda s: calls[s.module].entry if s.at_input else calls[s.module].exit)
+            # quantised layers return a scale beside the tensor
+            calls = [c for c in trace.calls if c.path not in known and c.output_dim is not None]
+            found += [_site_of(c, ":out") for c in calls if outputs.match(c.path)]
+    last = {call.path: call for call in trace.calls}
+    return sorted(found, key=lambda s: last[s.module].entry if s.at_input else last[s.module].exit)
 
 
 def _named(trace: Trace, patterns: list[str], outputs: bool) -> list[Site]:
