@@ -89,6 +89,17 @@ def test_masks_without_an_example_wait_for_the_first_input():
     assert torch.equal(logits(subnetwork(model, masks), x), logits(subnetwork(model, masks, example=x), x))
 
 
+def test_masks_of_named_features_fit_where_whole_filters_would_be_found():
+    model, x = Functional().eval(), torch.randn(2, 3, 32, 32)
+    kept = torch.arange(400) % 3 > 0
+    sub = subnetwork(model, {"fc1:in": kept, "fc2:in": torch.arange(120) > 7}, example=x)
+    assert torch.equal(sub.masks["fc1:in"], kept)
+    again = subnetwork(model, sub.masks, example=x)
+    assert torch.equal(logits(again, x), logits(sub, x))
+    with pytest.raises(BadInput, match=r"fc1:in: mask has shape \(7,\) for 16 units"):
+        subnetwork(model, {"fc1:in": torch.ones(7)}, example=x)
+
+
 def test_wrong_masks_are_named():
     model, x = make("SimpleConvNet")
     with pytest.raises(BadInput, match="'nowhere' is no module"):

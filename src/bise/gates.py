@@ -366,10 +366,11 @@ def _mask(name: str, given: Any) -> Tensor:
 
 
 def _placed(model: nn.Module, masks: Mapping[str, Tensor], example: Any) -> tuple[Site, ...]:
-    """The sites that the masks name, as found by themselves where they are, else as plain module outputs."""
+    """The sites that the masks name: as found by themselves where a mask fits that, else as plain inputs or outputs."""
     found = {site.name: site for site in place(model, example, gated=False).sites}
-    named = [name for name in masks if name not in found]
-    found |= {site.name: site for site in place(model, example, patterns=named, outputs=True).sites} if named else {}
+    named = [name for name, mask in masks.items() if name not in found or mask.shape != (found[name].units,)]
+    plain = place(model, example, patterns=named, outputs=True).sites if named else ()
+    found |= {site.name: site for site in plain if site.name not in found or masks[site.name].shape == (site.units,)}
     return tuple(found[name] for name in found if name in masks)
 
 
