@@ -233,13 +233,14 @@ def _lifted(program: ExportedProgram, example: Any) -> Captured:
 
 
 def _normalise(graph: fx.Graph) -> None:
-    """Checks dropped, BatchNorm as one node, splits as slices, channel shuffles as one permutation."""
+    """Checks dropped, BatchNorm as one node, splits as slices, channel shuffles as one permutation, products with a
+    transposed matrix as linear layers."""
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         if any(check in str(node.target) for check in _CHECKS) and not node.users:
             graph.erase_node(node)
-    for form in (_batch_norm, _split, _shuffle):
+    for form in (_batch_norm, _split, _shuffle, _linear):
         for node in list(graph.nodes):
             if node.op == "call_function" and node.graph is graph and not node._erased:
                 form(graph, node)
@@ -316,6 +317,37 @@ def _shuffle(graph: fx.Graph, node: fx.Node) -> None:
         return
     order = torch.arange(before[1]).view(split[1], split[2]).t().reshape(-1).tolist()
     _replace(graph, last, shuffled, (x, 1, tuple(order)))
+
+
+def _linear(graph: fx.Graph, node: fx.Node) -> None:
+    """x · wᵀ (+ b) becomes linear(x, w, b): the rules look for a layer's own weight; a transposed one is computed."""
+    if node.target not in (aten.matmul.default, aten.mm.default, aten.addmm.default) or node.kwargs:
+        return
+    args: list[Any] = list(node.args)
+    bias = args.pop(0) if node.target is aten.addmm.default else None
+    x, turned = args
+    weight = _untransposed(turned)
+    if weight is None or x.meta["val"].dim() < 2:
+        return
+    if bias is None:
+        _replace(graph, node, aten.linear.default, (x, weight))
+    elif bias.meta["val"].shape == weight.meta["val"].shape[:1]:
+        _replace(graph, node, aten.linear.default, (x, weight, bias))
+
+
+def _untransposed(node: fx.Node) -> Any:
+    """The matrix that this is the transpose of, where that one is not computed itself; else None."""
+    places: Any = None
+    if node.target is aten.t.default:
+        places = (1, 0)
+    elif node.target is aten.permute.default:
+        places = node.args[1]
+    elif node.target is aten.transpose.int and node.args[1] != node.args[2]:
+        places = sorted((int(d) % 2 for d in node.args[1:3]), reverse=True)  # type: ignore[arg-type]
+    if places is None or [d % 2 for d in places] != [1, 0]:
+        return None
+    matrix: Any = node.args[0]
+    return matrix if matrix.op == "placeholder" and matrix.meta["val"].dim() == 2 else None
 
 
 def same(a: Any, b: Any) -> bool:
