@@ -86,6 +86,11 @@ def linear(inputs: int = UNITS, outputs: int = 3) -> nn.Linear:
     return nn.Linear(inputs, outputs)
 
 
+def norm() -> nn.BatchNorm2d:
+    """A vector of factors and one of terms, of which none is zero."""
+    return nn.BatchNorm2d(UNITS)
+
+
 def pointwise(function: Callable[[Tensor], Tensor]) -> Callable[[], nn.Module]:
     return lambda: Then(lambda x, head: head(function(x)), conv())
 
@@ -100,6 +105,13 @@ def on_features(function: Callable[[Tensor], Tensor], width: int = UNITS) -> Cal
 
 def squeeze_excite(x: Tensor, down: nn.Module, up: nn.Module, head: nn.Module) -> Tensor:
     return head(x * torch.sigmoid(up(torch.relu(down(x.mean((2, 3), keepdim=True))))))
+
+
+def response_norm(x: Tensor, scale: nn.Parameter, shift: nn.Parameter) -> Tensor:
+    """As in ConvNeXt V2."""
+    norm = x.norm(dim=(2, 3), keepdim=True)
+    scaled = x * norm / (norm.mean(1, keepdim=True) + 1e-6)
+    return x + torch.addcmul(shift.view(1, -1, 1, 1), scale.view(1, -1, 1, 1), scaled, value=0.5)
 
 
 def shuffle(x: Tensor) -> Tensor:
@@ -187,6 +199,7 @@ FEATURES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "amax": (lambda x: x.amax((2, 3)), UNITS),
     "amin": (lambda x: x.amin((2, 3)), UNITS),
     "sum": (lambda x: x.sum((2, 3)), UNITS),
+    "norm": (lambda x: x.norm(dim=(2, 3)), UNITS),
     "resized": (lambda x: _resized(x, "nearest", "bilinear", "bicubic").mean((2, 3)), UNITS),
     "resized sequences": (lambda x: _resized(x.flatten(2), "nearest", "linear").mean(2), UNITS),
     "resized volumes": (
@@ -235,6 +248,13 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
         lambda x, a, b: b(a(x).repeat(1, 6, 1, 1) + a(x).repeat_interleave(6, 1)), conv(outputs=1), conv(6)
     ),
     "unbind": lambda: Then(lambda x, a: a(torch.stack(x.mean(3).transpose(1, 2).unbind(1))), linear()),
+    "addcmul": lambda: Then(
+        lambda x, n, a: a(torch.addcmul(n.bias.view(1, -1, 1, 1), n.weight.view(1, -1, 1, 1), x)), norm(), conv()
+    ),
+    "a vector along the rows": lambda: Then(
+        lambda x, rows, a: a(x * rows.weight.view(1, 1, -1, 1)), nn.PReLU(8), conv()
+    ),
+    "response norm": lambda: Then(lambda x, n, a: a(response_norm(x, n.weight, n.bias)), norm(), conv()),
     "layer scale": lambda: Then(lambda x, a, b: b(a(x) * x), Shift(0.5), conv()),
     "embedding": lambda: Then(embedded, nn.Embedding(9, UNITS), linear()),
     "rows by a matrix": lambda: Times(lambda x, w, v, b: (x.flatten(2).transpose(1, 2) @ w + b).relu() @ v),
@@ -251,6 +271,7 @@ KEEPS_WIDTH: dict[str, Callable[[], nn.Module]] = {
     "group norm": lambda: nn.Sequential(nn.GroupNorm(2, UNITS), conv()),
     "layer norm": lambda: Then(lambda x, n, a: a(n(x.permute(0, 2, 3, 1))), nn.LayerNorm(UNITS), linear()),
     "softmax over channels": on_map(lambda x: x.softmax(1)),
+    "norm over channels": on_map(lambda x: x / x.norm(dim=1, keepdim=True)),
     "mean over channels": on_map(lambda x: x.mean([1], keepdim=True), 1),
     "one channel": on_map(lambda x: x[:, 1].unsqueeze(1), 1),
     "channels padded": on_map(lambda x: F.pad(x, (0, 0, 0, 0, 1, 0)), UNITS + 1),
@@ -268,7 +289,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     **LAYERS,
     **KEEPS_WIDTH,
 }
-SEEN_THROUGH = ("rows by transposed matrices", "rows by transposed matrices, and a vector")
+SEEN_THROUGH = ("norm", "addcmul", "rows by transposed matrices", "rows by transposed matrices, and a vector")
 """Cases in which closed channels go, as long as one is open."""
 _seen: set[object] = set()
 

@@ -234,13 +234,13 @@ def _lifted(program: ExportedProgram, example: Any) -> Captured:
 
 def _normalise(graph: fx.Graph) -> None:
     """Checks dropped, BatchNorm as one node, splits as slices, channel shuffles as one permutation, products with a
-    transposed matrix as linear layers."""
+    transposed matrix as linear layers, addcmul as a product and a sum."""
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         if any(check in str(node.target) for check in _CHECKS) and not node.users:
             graph.erase_node(node)
-    for form in (_batch_norm, _split, _shuffle, _linear):
+    for form in (_batch_norm, _split, _shuffle, _linear, _addcmul):
         for node in list(graph.nodes):
             if node.op == "call_function" and node.graph is graph and not node._erased:
                 form(graph, node)
@@ -348,6 +348,18 @@ def _untransposed(node: fx.Node) -> Any:
         return None
     matrix: Any = node.args[0]
     return matrix if matrix.op == "placeholder" and matrix.meta["val"].dim() == 2 else None
+
+
+def _addcmul(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target is not aten.addcmul.default:
+        return
+    x, product, *others = [*node.args, *node.kwargs.values()]
+    for other in others:  # the second tensor, and a number where the product is scaled
+        with graph.inserting_before(node):
+            made = graph.call_function(aten.mul.Tensor, (product, other))
+        val = aten.mul.Tensor(*fx.map_arg(made.args, lambda n: n.meta["val"]))
+        made.meta, product = {**node.meta, "val": val}, made
+    _replace(graph, node, aten.add.Tensor, (x, product))
 
 
 def same(a: Any, b: Any) -> bool:

@@ -91,6 +91,7 @@ RULES: dict[Any, Rule] = _table() | {
     aten.select.int: Select(),
     aten.mean.dim: Reduce(),
     aten.sum.dim_IntList: Total(),
+    aten.linalg_vector_norm.default: Total(place=2),
     aten.amax.default: Reduce(),
     aten.amin.default: Reduce(),
     aten.expand.default: Expand(),

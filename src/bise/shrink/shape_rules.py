@@ -86,17 +86,22 @@ class Select(Moved):
 class Reduce(Moved):
     """Mean, maximum and minimum over other dimensions than the channels': constants stay what they are."""
 
+    def __init__(self, place: int = 1) -> None:
+        self.place = place
+        """Which argument names the dimensions; the next one says whether they stay."""
+
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
-        given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        given: Any = node.args[self.place] if len(node.args) > self.place else node.kwargs.get("dim")
         named = [int(d) % rank for d in given or range(rank)]
         if dim in named:
             raise KeepFull("it reduces over the channels")
-        kept = bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
+        last = self.place + 1
+        kept = bool(node.args[last]) if len(node.args) > last else bool(node.kwargs.get("keepdim", False))
         return dim if kept else dim - sum(d < dim for d in named)
 
 
 class Total(Reduce):
-    """A sum over other dimensions than the channels': as many constants as there are positions, so only zero stays."""
+    """A sum or norm over other dimensions than the channels': with as many constants as positions, only zero stays."""
 
     def channels(self, net: Analysis, node: fx.Node) -> Channels | None:
         state = super().channels(net, node)

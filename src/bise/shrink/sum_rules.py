@@ -61,8 +61,9 @@ class Arithmetic:
         if net.state[x] is not None:
             return net.state[x].known, net.state[x].value  # type: ignore[union-attr]
         place = self._place(net, node, x, dim)
-        if x in net.constants:
-            tensor = net.constants[x].to("cpu", torch.float64)
+        constant = net.constants.get(x, _spread(net, x))
+        if constant is not None:
+            tensor = constant.to("cpu", torch.float64)
             if tensor.numel() == 1:
                 return everywhere, tensor.flatten().expand(count)
             if place is not None and tensor.numel() == count == tensor.shape[place]:
@@ -86,7 +87,8 @@ class Arithmetic:
         for x in sources:
             mine = net.state[x]
             if mine is None:
-                net.want(x)
+                if _spread(net, x) is None or self._place(net, node, x, state.dim) is None:
+                    net.want(x)
             elif mine.known[must].all() and self._carried(net, node, x, must):
                 dropped.add(x)
             else:
@@ -156,4 +158,19 @@ class Arithmetic:
             return new.full(x)
         if x in net.constants:
             return new.constant(x, (place, ids))
+        spread = _spread(net, x)
+        if spread is not None:
+            sizes = [1] * spread.dim()
+            sizes[place] = -1
+            return new.call(aten.reshape.default, new.constant(x.args[0], (0, ids)), sizes)  # type: ignore[arg-type]
         return new.take(x, ids, dim=place).node
+
+
+def _spread(net: Analysis, x: fx.Node) -> Tensor | None:
+    """A parameter's vector as it was viewed to lie along one dimension, as in weight.view(1, -1, 1, 1)."""
+    vector: Any = x.args[0] if x.target is aten.view.default else None
+    if vector not in net.constants or net.constants[vector].dim() != 1:
+        return None
+    sizes = list(net.shape(x))
+    wide = [n for n in sizes if n != 1]
+    return net.constants[vector].view(sizes) if wide == [net.constants[vector].numel()] else None
