@@ -211,6 +211,17 @@ def test_classes_in_another_order_are_told_of(tmp_path, weights):
         assert said == (file != weights)
 
 
+def untested(split):
+    return None if split == "test" else splits(split)
+
+
+def test_a_run_without_a_test_split_says_that_nothing_was_audited(tmp_path, weights):
+    own = ["--model", "test_cli:make", "--weights", weights, "--data", "test_cli:untested"]
+    result = run("extract", *own, "--out", str(tmp_path / "run"), *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "there is no test split, so nothing was audited" in " ".join(result.stdout.split())
+
+
 def the_same(split):
     return splits("train" if split == "val" else split)
 

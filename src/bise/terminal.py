@@ -146,6 +146,8 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     rows = {name: summary[name] for name in models if name in summary}
     if any("unbiased" in row for row in rows.values()):
         show_table(console, audit_table(title, rows))
+    else:
+        console.print("there is no test split, so nothing was audited: bise audit --run does it on other data")
     if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
         show_table(console, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]

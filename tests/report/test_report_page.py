@@ -134,6 +134,7 @@ def test_contrast_by_computation(colours):
 def test_warnings_in_plain_words(table_run):
     text = " ".join(part for parts in parsed(table_run).text.values() for part in parts)
     assert "training samples have no label for sex" in text
+    assert "lack a bias label" not in text, "once is enough"
     assert "There is no test split" in text
     assert "without a test split" in text
 

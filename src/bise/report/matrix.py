@@ -143,7 +143,7 @@ def _cell(facts: Facts, group: str, value: float | None, audit: Mapping[str, Any
     words += f": {100 * value:.1f} %"
     if interval and interval[0] is not None:
         words += f", 95 % interval {100 * interval[0]:.0f} to {100 * interval[1]:.0f}"
-    words += f", {n:,} samples" if n is not None else ""
+    words += f", {n:,} sample{'s' * (n != 1)}" if n is not None else ""
     cls = f"h{step_of(value)}" + (" helps" if helps else "")
     more = said(f", {facts.helps}") if helps else None
     return tag("td", f"{100 * value:.0f}", more, cls=cls, title=words, data_group=number)

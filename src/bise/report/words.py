@@ -32,7 +32,9 @@ def warnings(facts: Facts) -> list[str]:
     small = data.get("small_cells") or {}
     if small.get("count") or small.get("none"):
         out.append(_small(facts, small))
+    notes = [str(note) for note in summary.get("notes") or []]
     if data.get("without_bias"):
+        notes = [note for note in notes if "training samples lack a bias label" not in note]  # it says the same
         out.append(
             f"{data['without_bias']:,} of {data['train']:,} training samples have no label for"
             f" {' or '.join(facts.biases)};"
@@ -64,7 +66,7 @@ def warnings(facts: Facts) -> list[str]:
         out.append("The model's weights are not the ones from before; this should never happen, please report it.")
     if (facts.config.get("extract") or {}).get("bn", "frozen") != "frozen":
         out.append("The subnetwork has BatchNorm statistics of its own (bn is not frozen); other weights are shared.")
-    out += [str(note)[:1].upper() + str(note)[1:] + "." for note in summary.get("notes") or []]
+    out += [note[:1].upper() + note[1:] + "." for note in notes]
     if str(facts.config.get("command", "")).startswith("bise demo"):
         out.append(
             "This is the demo. Its settings were chosen by the gain on three seeds, test set included: a show-piece,"
