@@ -114,6 +114,12 @@ def response_norm(x: Tensor, scale: nn.Parameter, shift: nn.Parameter) -> Tensor
     return x + torch.addcmul(shift.view(1, -1, 1, 1), scale.view(1, -1, 1, 1), scaled, value=0.5)
 
 
+def spatial_gate(x: Tensor, other: nn.Module, positions: nn.Module, head: nn.Module) -> Tensor:
+    """As in gMLP: a layer over the positions gives the factors."""
+    factors = positions(F.layer_norm(other(x).flatten(2), (64,)))
+    return head(x.flatten(2).transpose(1, 2) * factors.transpose(1, 2))
+
+
 def shuffle(x: Tensor) -> Tensor:
     n, c, h, w = x.shape
     return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
@@ -255,6 +261,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
         lambda x, rows, a: a(x * rows.weight.view(1, 1, -1, 1)), nn.PReLU(8), conv()
     ),
     "response norm": lambda: Then(lambda x, n, a: a(response_norm(x, n.weight, n.bias)), norm(), conv()),
+    "spatial gate": lambda: Then(spatial_gate, conv(outputs=UNITS), nn.Linear(64, 64), linear()),
+    "one map for all channels": lambda: Then(lambda x, a, b: b(x * a(x).sigmoid()), conv(outputs=1), conv()),
     "layer scale": lambda: Then(lambda x, a, b: b(a(x) * x), Shift(0.5), conv()),
     "embedding": lambda: Then(embedded, nn.Embedding(9, UNITS), linear()),
     "rows by a matrix": lambda: Times(lambda x, w, v, b: (x.flatten(2).transpose(1, 2) @ w + b).relu() @ v),
@@ -289,7 +297,14 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     **LAYERS,
     **KEEPS_WIDTH,
 }
-SEEN_THROUGH = ("norm", "addcmul", "rows by transposed matrices", "rows by transposed matrices, and a vector")
+SEEN_THROUGH = (
+    "spatial gate",
+    "one map for all channels",
+    "norm",
+    "addcmul",
+    "rows by transposed matrices",
+    "rows by transposed matrices, and a vector",
+)
 """Cases in which closed channels go, as long as one is open."""
 _seen: set[object] = set()
 

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor, fx
 
 from bise.shrink.analysis import Analysis, Channels, KeepFull, Packed, settled
+from bise.shrink.capture import same
 from bise.shrink.channel_rules import FULL_WIDTH
 from bise.shrink.rewrite import Rewrite
 
 aten = torch.ops.aten
+
+APART = "its operands have their channels in different dimensions"
 
 
 class Arithmetic:
@@ -35,31 +38,38 @@ class Arithmetic:
     def _axis(self, net: Analysis, node: fx.Node) -> tuple[int | None, int]:
         """The channel dimension that the followed operands agree on, else the one that a gate's mask shows."""
         rank = len(net.shape(node))
-        found = set()
-        for x in node.args[:2]:
-            if not isinstance(x, fx.Node):
-                continue
-            state = net.state[x]
-            if state is not None:
-                found.add((state.dim + rank - len(net.shape(x)), state.count))
+        sources = [x for x in node.args[:2] if isinstance(x, fx.Node)]
+        states = {x: state for x in sources if (state := net.state[x]) is not None}
+        found = {(s.dim + rank - len(net.shape(x)), s.count): bool(s.known.any()) for x, s in states.items()}
         if not found:
-            for x in node.args[:2]:
-                if isinstance(x, fx.Node) and x in net.from_masks:
+            for x in sources:
+                if x in net.from_masks:
                     wide = [d for d, n in enumerate(net.constants[x].shape) if n > 1]
-                    found |= {(d + rank - net.constants[x].dim(), net.constants[x].shape[d]) for d in wide}
+                    found |= {(d + rank - net.constants[x].dim(), net.constants[x].shape[d]): True for d in wide}
         if not found:
             return None, 0
-        if len(found) > 1 or next(iter(found))[1] != net.shape(node)[next(iter(found))[0]]:
-            raise KeepFull("its operands have their channels in different dimensions")
-        return next(iter(found))
+        fits = {axis: closed for axis, closed in found.items() if same(axis[1], net.shape(node)[axis[0]])}
+        # where the dimensions differ, an operand of which nothing is closed loses nothing at full width
+        chosen = list(fits) if len(fits) == 1 else [axis for axis, closed in fits.items() if closed]
+        if len(chosen) != 1:
+            raise KeepFull(APART)
+        return chosen[0]
+
+    def _state(self, net: Analysis, node: fx.Node, x: fx.Node, dim: int) -> Channels | None:
+        """The channels of an operand, None where they are none of the output's."""
+        state, rank = net.state[x], len(net.shape(node))
+        if state is None or state.dim + rank - len(net.shape(x)) != dim or state.count != net.shape(node)[dim]:
+            return None
+        return state
 
     def _operand(self, net: Analysis, node: fx.Node, x: Any, dim: int, count: int) -> tuple[Tensor, Tensor]:
         """(known, value) by channel."""
         everywhere = torch.ones(count, dtype=torch.bool)
         if not isinstance(x, fx.Node):
             return everywhere, torch.full((count,), float(x), dtype=torch.float64)
-        if net.state[x] is not None:
-            return net.state[x].known, net.state[x].value  # type: ignore[union-attr]
+        state = self._state(net, node, x, dim)
+        if state is not None:
+            return state.known, state.value
         place = self._place(net, node, x, dim)
         constant = net.constants.get(x, _spread(net, x))
         if constant is not None:
@@ -85,8 +95,11 @@ class Arithmetic:
             return
         dropped = set()
         for x in sources:
-            mine = net.state[x]
-            if mine is None:
+            mine, whole = self._state(net, node, x, state.dim), net.state[x]
+            if mine is None and whole is not None:
+                net.want_live(x)
+                net.note_barrier(node, APART, int(whole.known.sum()))
+            elif mine is None:
                 if _spread(net, x) is None or self._place(net, node, x, state.dim) is None:
                     net.want(x)
             elif mine.known[must].all() and self._carried(net, node, x, must):
@@ -100,9 +113,11 @@ class Arithmetic:
 
     def _carried(self, net: Analysis, node: fx.Node, x: fx.Node, must: Tensor) -> bool:
         """Whether the other operand is a tensor of the output's shape, so that this one may be mere constants."""
+        axis = net.state[node]
+        assert axis is not None
         for other in node.args[:2]:
             if isinstance(other, fx.Node) and other is not x and other not in net.constants:
-                state = net.state[other]
+                state = self._state(net, node, other, axis.dim)
                 computed_there = state is None or not state.known[must].all()
                 if computed_there and [str(s) for s in net.shape(other)] == [str(s) for s in net.shape(node)]:
                     return True
@@ -113,7 +128,7 @@ class Arithmetic:
         state = net.state[node]
         if state is None:
             return FULL_WIDTH.emit(new, node, must)
-        ids = self._order(new, node, must.nonzero().flatten())
+        ids = self._order(new, node, state.dim, must.nonzero().flatten())
         operands = [self._emitted(new, node, x, state.dim, ids) for x in node.args[:2]]
         neutral = 1.0 if node.target in (aten.mul.Tensor, aten.div.Tensor) else 0.0
         swaps = node.target in (aten.mul.Tensor, aten.add.Tensor)
@@ -136,10 +151,10 @@ class Arithmetic:
         known, value = self._operand(net, node, x, dim, net.shape(node)[dim])
         return bool(known[ids].all() and (value[ids] == neutral).all())
 
-    def _order(self, new: Rewrite, node: fx.Node, wanted: Tensor) -> Tensor:
+    def _order(self, new: Rewrite, node: fx.Node, dim: int, wanted: Tensor) -> Tensor:
         """The wanted channels, in the order in which an operand already holds just them, if one does."""
         for x in node.args[:2]:
-            packed = new.packed.get(x) if isinstance(x, fx.Node) else None
+            packed = new.packed.get(x) if isinstance(x, fx.Node) and self._state(new.net, node, x, dim) else None
             if packed is not None and packed.ids is not None and torch.equal(packed.ids.sort()[0], wanted):
                 return packed.ids
         return wanted
@@ -148,10 +163,10 @@ class Arithmetic:
         if not isinstance(x, fx.Node):
             return x
         net = new.net
-        if net.state[x] is not None:
+        state = self._state(net, node, x, dim)
+        if state is not None:
             if x in net.notes[node]:
-                rank = len(net.shape(node))
-                return new.vector(net.state[x].value[ids], rank, dim)  # type: ignore[union-attr]
+                return new.vector(state.value[ids], len(net.shape(node)), dim)
             return new.take(x, ids).node
         place = self._place(net, node, x, dim)
         if place is None:
@@ -163,7 +178,7 @@ class Arithmetic:
             sizes = [1] * spread.dim()
             sizes[place] = -1
             return new.call(aten.reshape.default, new.constant(x.args[0], (0, ids)), sizes)  # type: ignore[arg-type]
-        return new.take(x, ids, dim=place).node
+        return new.pick(new.full(x), place, ids, net.shape(x)[place])
 
 
 def _spread(net: Analysis, x: fx.Node) -> Tensor | None:
