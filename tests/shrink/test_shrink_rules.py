@@ -370,3 +370,10 @@ def test_every_rule_was_met() -> None:
     if len(_seen) < 20:
         pytest.skip("the cases were not run")
     assert {str(target) for target in set(RULES) - _seen} == set()
+
+
+def test_an_operation_without_a_rule_is_not_said_to_mix_channels() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    _, captured = gated(Net(on_map(lambda x: x.maximum(x.flip(3)))(), 0.0).eval(), x, ["act"])
+    _, _, (barrier,) = rewritten(captured, {0: torch.arange(UNITS) > 0})
+    assert (barrier.operation, barrier.reason) == ("maximum", "there is no rule for this operation")

@@ -33,7 +33,7 @@ class FullWidth:
             state = net.state[source]
             closed += 0 if state is None else int(state.known.sum())
         if node.op != "output":
-            net.note_barrier(node, net.reasons.get(node, "this operation mixes channels"), closed)
+            net.note_barrier(node, net.reasons.get(node, "there is no rule for this operation"), closed)
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         args = [new.argument(a) for a in node.args]
