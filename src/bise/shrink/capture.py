@@ -147,7 +147,7 @@ def _exported(
         raise BadInput(
             f"{type(sub.network).__name__} can't be captured by torch.export ({type(error).__name__}: "
             f"{str(error).strip().splitlines()[0] if str(error) else 'no message'}); "
-            "its forward must not branch on values, and the example needs a batch of at least two"
+            "its forward must not branch on values"
         ) from error
     if moved := sorted(program.graph_signature.buffers_to_mutate.values()):
         name = moved[0].removeprefix("sub.network.")
