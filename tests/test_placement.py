@@ -135,6 +135,23 @@ def test_a_model_without_a_site_says_so():
         sites(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.randn(2, 4))
 
 
+class Experts(nn.Module):
+    """Gated layers of a mixture, all in one function over stacked matrices."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.randn(2, 4, 12)), nn.Parameter(torch.randn(2, 6, 3))
+
+    def forward(self, x):
+        gate, up = (x @ self.up).chunk(2, -1)
+        return ((F.silu(gate) * up) @ self.down).sum(0)
+
+
+def test_a_model_whose_layers_are_functions_is_told_of_hooks():
+    with pytest.raises(BadInput, match="Experts has no site: .* feed layers written as functions, where no hook"):
+        sites(Experts(), torch.randn(2, 4))
+
+
 class TwoHeads(nn.Module):
     def __init__(self):
         super().__init__()

@@ -75,8 +75,13 @@ def place(
     else:
         found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs), []
     if gated and not found:
+        fed = patterns is None and any(activation.feeds_layer for activation in trace.activations)
+        hidden = (
+            "its nonlinearities only scale other tensors, or feed layers written as functions, where no hook reaches"
+        )
         raise BadInput(
-            f"{type(model).__name__} has no site: no nonlinearity's output feeds a later layer"
+            f"{type(model).__name__} has no site: "
+            + (hidden if fed else "no nonlinearity's output feeds a later layer")
             + (f" ({'; '.join(left_out)})" if left_out else "")
             + '; name modules yourself, for instance sites=["layer*"]'
         )
