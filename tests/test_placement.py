@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -304,3 +306,50 @@ def test_products_of_gated_layers_are_units(kind):
     expected = hidden[:, gate.mask] @ model.last.weight[:, gate.mask].T + model.last.bias
     assert torch.allclose(sub(x), expected, atol=1e-6)
     assert sub.shrink(x)(x).shape == (4, 3)  # which compares in float64 itself
+
+
+class WrittenGelu(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.first, self.other, self.last, self.kind = nn.Linear(8, 12), nn.Linear(8, 12), nn.Linear(12, 3), kind
+
+    def hidden(self, x):
+        a = self.first(x)
+        if self.kind == "tanh":
+            return 0.5 * a * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)))
+        gelu = a * 0.5 * (1.0 + torch.erf(a / math.sqrt(2.0)))
+        return gelu * self.other(x) if self.kind == "geglu" else gelu
+
+    def forward(self, x):
+        return self.last(self.hidden(x))
+
+
+@pytest.mark.parametrize("kind", ["erf", "tanh", "geglu"])
+def test_a_gelu_written_out_is_gated_behind_its_product(kind):
+    model, x = WrittenGelu(kind).eval(), torch.randn(4, 8)
+    placement = place(model, x)
+    assert {site.name: site.units for site in placement.sites} == {"last:in": 12}
+    assert not placement.left_out
+    sub = Subnetwork(model, placement.sites, bottleneck="last")
+    (gate,) = sub.gates
+    gate.mask.copy_(torch.arange(12) % 3 > 0)
+    assert torch.allclose(sub(x), model.last(model.hidden(x) * gate.mask), atol=1e-6)
+    report = sub.shrink(x).shrink_report
+    assert report.parameters_after < report.parameters_before
+    assert not report.barriers
+
+
+@pytest.mark.parametrize("tanh_first", [False, True])
+def test_a_product_of_two_nonlinearities_is_gated_once(tanh_first):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.act = nn.Linear(8, 12), nn.ReLU()
+            self.scale, self.last = nn.Linear(8, 12), nn.Linear(12, 3)
+
+        def forward(self, x):
+            if tanh_first:
+                return self.last((1 + torch.tanh(self.scale(x))) * self.act(self.first(x)))
+            return self.last(self.act(self.first(x)) * (1 + torch.tanh(self.scale(x))))
+
+    assert [(site.name, site.units) for site in place(Scaled(), torch.randn(4, 8)).sites] == [("last:in", 12)]

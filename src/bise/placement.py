@@ -120,13 +120,14 @@ def _found(trace: Trace) -> tuple[list[Site], list[str]]:
     out: list[Site] = []
     left_out: list[str] = []
     products = set()
-    for activation in trace.activations:
-        if not activation.feeds_layer:
+    for applied in trace.activations:
+        if not applied.feeds_layer:
             continue
+        activation = trace.written_out(applied)
         unit = trace.gated(activation) if trace.scales(activation) else activation
         if unit is None or unit.key in products:
             continue
-        if unit is not activation:
+        if unit is not applied:
             products.add(unit.key)
         hook = trace.hook_past(unit)
         if hook is None:

@@ -17,7 +17,7 @@ from bise.twin import own, twin
 
 ACTIVATIONS = re.compile(
     r"^(relu6?|leaky_relu|prelu|rrelu|s?elu|celu|gelu|silu|mish|hardswish|hardtanh|hardsigmoid|sigmoid|tanh"
-    r"|softplus|softsign|logsigmoid|tanhshrink|softshrink|hardshrink|threshold)$"
+    r"|erf|softplus|softsign|logsigmoid|tanhshrink|softshrink|hardshrink|threshold)$"
 )
 _ACTIVATION_CLASS = re.compile(
     r"relu|gelu|silu|swish|mish|[sc]?elu$|tanh|sigmoid|softplus|softsign|shrink|activation$|quickgelu",
@@ -26,6 +26,7 @@ _ACTIVATION_CLASS = re.compile(
 _LAYER = re.compile(r"^(conv\w*|linear|bilinear|addmm|mm|bmm|matmul|einsum|multi_head_attention_forward|lstm|gru)$")
 _POOLING = re.compile(r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$")
 _PRODUCT = frozenset(("mul", "multiply", "__mul__", "__rmul__", "__imul__"))
+_SUM = frozenset(("add", "__add__", "__radd__", "__iadd__"))
 _RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"))
 
 _CHANNELS_FIRST = frozenset(("batch_norm", "instance_norm", "group_norm"))
@@ -71,6 +72,8 @@ class Read:
     name: str
     product: bool
     """Whether it multiplies the tensor with another one."""
+    affine: bool
+    """Whether it adds a number or multiplies with one."""
     output: Key
     shape: tuple[int, ...]
     dim: int | None
@@ -105,6 +108,15 @@ class Trace:
         if any(other is read for a in units for other in self.reads.get(a.key, [])):
             return None
         return replace(activation, key=read.output)
+
+    def written_out(self, activation: Activation) -> Activation:
+        """The product in which a GELU written out ends, x / 2 · (1 + erf(x / √2)) or with tanh; else what was given."""
+        factor = activation
+        while len(reads := self.reads.get(factor.key, [])) == 1 and reads[0].affine:
+            factor = replace(activation, key=reads[0].output)
+        if activation.what not in ("erf", "tanh") or factor is activation or not self.scales(factor):
+            return activation
+        return self.gated(factor) or activation
 
     def last_linears(self) -> list[str]:
         order = [c.path for c in self.calls]
@@ -222,7 +234,9 @@ class _Recorder(TorchFunctionMode):
         if name.startswith("__"):
             name = func.__name__
         module = self.stack[-1].path if self.stack else ""
-        product = name in _PRODUCT and sum(t.dim() > 0 for t in inputs) > 1
+        tensors = sum(t.dim() > 0 for t in inputs)
+        product = name in _PRODUCT and tensors > 1
+        affine = (name in _PRODUCT or name in _SUM) and tensors == 1
         reached: frozenset[int] = frozenset().union(*(self.reached_by.get(id(t), frozenset()) for t in inputs))
         linear: frozenset[str] = frozenset().union(*(self.last_linear.get(id(t), frozenset()) for t in inputs))
         if _LAYER.match(name):
@@ -238,8 +252,9 @@ class _Recorder(TorchFunctionMode):
         dim = self._output_dim(name, inputs, args, kwargs, outputs[0])
         shape = tuple(outputs[0].shape)
         keeps = name != "mean" or self._outside_channels(*args, **kwargs)
+        made = _key(outputs[0])
         read = Read(
-            time=self.time, name=name, product=product, output=_key(outputs[0]), shape=shape, dim=dim, keeps=keeps
+            time=self.time, name=name, product=product, affine=affine, output=made, shape=shape, dim=dim, keeps=keeps
         )
         for key in set(before):
             self.reads.setdefault(key, []).append(read)
