@@ -263,6 +263,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "response norm": lambda: Then(lambda x, n, a: a(response_norm(x, n.weight, n.bias)), norm(), conv()),
     "spatial gate": lambda: Then(spatial_gate, conv(outputs=UNITS), nn.Linear(64, 64), linear()),
     "one map for all channels": lambda: Then(lambda x, a, b: b(x * a(x).sigmoid()), conv(outputs=1), conv()),
+    "stack": lambda: Then(lambda x, a: a(torch.stack([x, x.flip(3)], -1).sum(-1)), conv()),
     "layer scale": lambda: Then(lambda x, a, b: b(a(x) * x), Shift(0.5), conv()),
     "embedding": lambda: Then(embedded, nn.Embedding(9, UNITS), linear()),
     "rows by a matrix": lambda: Times(lambda x, w, v, b: (x.flatten(2).transpose(1, 2) @ w + b).relu() @ v),
@@ -298,6 +299,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     **KEEPS_WIDTH,
 }
 SEEN_THROUGH = (
+    "stack",
     "spatial gate",
     "one map for all channels",
     "norm",

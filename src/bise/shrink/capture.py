@@ -234,13 +234,13 @@ def _lifted(program: ExportedProgram, example: Any) -> Captured:
 
 def _normalise(graph: fx.Graph) -> None:
     """Checks dropped, BatchNorm as one node, splits as slices, channel shuffles as one permutation, products with a
-    transposed matrix as linear layers, addcmul as a product and a sum."""
+    transposed matrix as linear layers, addcmul as a product and a sum, stacks as concatenations."""
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
         if any(check in str(node.target) for check in _CHECKS) and not node.users:
             graph.erase_node(node)
-    for form in (_batch_norm, _split, _shuffle, _linear, _addcmul):
+    for form in (_batch_norm, _split, _shuffle, _linear, _addcmul, _stack):
         for node in list(graph.nodes):
             if node.op == "call_function" and node.graph is graph and not node._erased:
                 form(graph, node)
@@ -360,6 +360,21 @@ def _addcmul(graph: fx.Graph, node: fx.Node) -> None:
         val = aten.mul.Tensor(*fx.map_arg(made.args, lambda n: n.meta["val"]))
         made.meta, product = {**node.meta, "val": val}, made
     _replace(graph, node, aten.add.Tensor, (x, product))
+
+
+def _stack(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target is not aten.stack.default:
+        return
+    parts: Any = node.args[0]
+    dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    dim %= node.meta["val"].dim()
+    spread = []
+    for part in parts:
+        with graph.inserting_before(node):
+            made = graph.call_function(aten.unsqueeze.default, (part, dim))
+        made.meta = {**node.meta, "val": aten.unsqueeze.default(part.meta["val"], dim)}
+        spread.append(made)
+    _replace(graph, node, aten.cat.default, (spread, dim))
 
 
 def same(a: Any, b: Any) -> bool:
