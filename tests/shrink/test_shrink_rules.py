@@ -280,7 +280,7 @@ KEEPS_WIDTH: dict[str, Callable[[], nn.Module]] = {
     "group norm": lambda: nn.Sequential(nn.GroupNorm(2, UNITS), conv()),
     "layer norm": lambda: Then(lambda x, n, a: a(n(x.permute(0, 2, 3, 1))), nn.LayerNorm(UNITS), linear()),
     "softmax over channels": on_map(lambda x: x.softmax(1)),
-    "norm over channels": on_map(lambda x: x / x.norm(dim=1, keepdim=True)),
+    "norm over channels": on_map(lambda x: x / (1 + x.norm(dim=1, keepdim=True))),
     "mean over channels": on_map(lambda x: x.mean([1], keepdim=True), 1),
     "one channel": on_map(lambda x: x[:, 1].unsqueeze(1), 1),
     "channels padded": on_map(lambda x: F.pad(x, (0, 0, 0, 0, 1, 0)), UNITS + 1),
