@@ -87,20 +87,22 @@ def test_completion_knows_commands_and_options():
         assert set(done.stdout.split()) == expected
 
 
+TIMES = {"device": "NVIDIA H200", "first_ms": 1234.56, "second_ms": 1234.56, "ratio": 1.0}
+FIGURES = {
+    "parameters": {"dense": 109_483_778, "shrunk": 99_000_000},
+    "macs": {"dense": 11_000_000_000, "shrunk": 10_000_000_000},
+    "latency_by_batch": {"1": TIMES, "256": TIMES},
+    "difference_float64": 1e-16,
+}
+
+
 def test_tables_fit_80_columns():
     part = {"unbiased": 1.0, "worst_group": 1.0, "aligned": {"accuracy": 1.0}, "conflicting": {"accuracy": 1.0}}
     rows = {"dense_finetuned": part | {"units": {"open": 26560, "all": 26560}}}
-    times = {"device": "NVIDIA H200", "first_ms": 1234.56, "second_ms": 1234.56, "ratio": 1.0}
-    figures = {
-        "parameters": {"dense": 109_483_778, "shrunk": 99_000_000},
-        "macs": {"dense": 11_000_000_000, "shrunk": 10_000_000_000},
-        "latency_by_batch": {"1": times, "256": times},
-        "difference_float64": 1e-16,
-    }
     out = io.StringIO()
     console = Console(file=out, width=80)
     console.print(audit_table("Accuracy on the test split, %", rows))
-    console.print(shrunk_table(figures))
+    console.print(shrunk_table(FIGURES))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in out.getvalue()
@@ -125,16 +127,9 @@ def test_sizes_are_rounded_before_their_unit_is_chosen(count, expected):
 def test_figures_are_never_cut(width):
     part = {"unbiased": 1.0, "worst_group": 0.987, "aligned": {"accuracy": 1.0}, "conflicting": {"accuracy": 0.123}}
     rows = {name: part | {"units": {"open": 26560, "all": 26561}} for name in ("vanilla", "dense_finetuned")}
-    times = {"device": "NVIDIA H200", "first_ms": 1234.56, "second_ms": 1234.56, "ratio": 1.0}
-    figures = {
-        "parameters": {"dense": 109_483_778, "shrunk": 99_000_000},
-        "macs": {"dense": 11_000_000_000, "shrunk": 10_000_000_000},
-        "latency_by_batch": {"1": times, "256": times},
-        "difference_float64": 1e-16,
-    }
     out = io.StringIO()
     console = Console(file=out, width=width)
-    for table in (audit_table("Accuracy on the test split, %", rows), shrunk_table(figures)):
+    for table in (audit_table("Accuracy on the test split, %", rows), shrunk_table(FIGURES)):
         show_table(console, table)
     assert "…" not in out.getvalue()
     words = out.getvalue().split()

@@ -60,7 +60,13 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     example = to_device(example, device_of(small))
     keys = tuple(example) if isinstance(example, Mapping) else None
     inputs = tuple(example.values()) if isinstance(example, Mapping) else (example,)
-    if any(isinstance(value, Tensor) and value.shape[0] < 2 for value in inputs):
+    for name, value in zip(keys or ("x",), inputs, strict=True):
+        if not isinstance(value, Tensor) or not value.dim():
+            raise BadInput(
+                f"{name} of the example is no tensor of samples, and a file takes nothing else; wrap the network in a"
+                " module that sets it"
+            )
+    if any(value.shape[0] < 2 for value in inputs):
         raise BadInput("the example has a batch of 1; give at least two samples, so that the batch size stays free")
     model = duplicate(small)  # in train mode, running the caller's own would move its statistics
     model.eval()

@@ -130,11 +130,13 @@ class Choices(nn.Module):
     ],
     ids=["flag", "number", "none", "tensor"],
 )
-def test_arguments_that_are_not_tensors_are_the_examples(given, other, expected):
+def test_arguments_that_are_not_tensors_are_the_examples(given, other, expected, tmp_path):
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     sub = half_of(Choices(), {"x": x, **given})
     small = sub.shrink({"x": x, **given})
     assert torch.allclose(small(x=x, **given), sub(x=x, **given), atol=1e-6)
+    with pytest.raises(BadInput, match=f"{next(iter(given))} of the example is no tensor of samples"):
+        bise.export(small, tmp_path / "net.pt2", {"x": x, **given})
     if expected is None:
         assert torch.allclose(small(x=x, **other), sub(x=x, **other), atol=1e-6)
     else:
