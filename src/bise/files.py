@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,68 @@ from bise.errors import BadInput, Unwritable
 
 SCHEMA = 1
 """The version that every JSON file of ours carries."""
+LARGEST_TEXT = 256 * 2**20
+"""Bytes that a JSON file or a log may have; those that we write stay far below."""
+LARGEST_HEADER = 100 * 2**20
+"""Bytes that the header of a safetensors file may have, by its format."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # to open a pipe would wait for its other end
+
+
+class NotPlain(OSError):
+    """A file that a run folder may not hold, or not so large."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(errno.EINVAL, sentence)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """A handle of the plain file `path`: no link is followed, and a pipe, a device or a folder is refused.
+
+    A file that is to be written has one name only: through a second one, a hard link, another file would change.
+    """
+    try:
+        handle = os.open(path, flags | NO_LINK | AT_ONCE, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise NotPlain(f"{path.name} is a symbolic link") from None
+        raise
+    found = os.fstat(handle)
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    if not stat.S_ISREG(found.st_mode) or (writes and found.st_nlink > 1):
+        os.close(handle)
+        kind = "a hard link" if stat.S_ISREG(found.st_mode) else "no plain file"
+        raise NotPlain(f"{path.name} is {kind}")
+    return handle
+
+
+def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """The content of a plain file, refused before it is read where it is larger than `largest` bytes."""
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise NotPlain(f"{path.name} has {size:,} bytes, more than {largest:,}")
+        return file.read(largest)
+
+
+def check_plain(folder: Path) -> None:
+    """Refuse a run folder that holds anything but plain files and folders: it may come from a stranger.
+
+    A link in it could lead each command to read, write over or remove what lies elsewhere.
+    """
+    for where, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(where) / name
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # of a process that is at work, and gone meanwhile
+                continue
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
+                raise BadInput(f"{path} is {kind}, and a run folder holds plain files only; move it away")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -25,7 +89,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
         try:
-            with beside.open("wb") as file:
+            with os.fdopen(open_plain(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -83,7 +147,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of ours, refused where it is missing, broken or of a newer schema."""
     try:
-        content = json.loads(_bytes(path).decode())
+        content = json.loads(read_bytes(path).decode())
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -93,13 +157,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if content["schema"] > SCHEMA:
         raise BadInput(f"{path} has schema {content['schema']}, newer than {SCHEMA}; upgrade bise to read it")
     return content
-
-
-def _bytes(path: Path) -> bytes:
-    """The content of a plain file; a pipe would wait for ever, and a device never end."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is no plain file")
-    return path.read_bytes()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
@@ -117,11 +174,29 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load
 
     try:
-        return load(_bytes(path))
+        return load(read_bytes(path, check_header(path)))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{path} is no readable safetensors file ({error})") from error
+
+
+def check_header(path: Path) -> int:
+    """The size of a safetensors file, refused where its header tells of more or less: before it is read."""
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(LARGEST_HEADER, size - 8):
+            raise NotPlain(f"{path.name} has no header of safetensors")
+        try:
+            header = json.loads(file.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+            told = 8 + length + max(ends, default=0)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            raise NotPlain(f"{path.name} has no header of safetensors") from None
+    if told != size:
+        raise NotPlain(f"{path.name} has {size:,} bytes, and its header tells of {told:,}")
+    return size
 
 
 def finite(value: Any) -> Any:

@@ -32,7 +32,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning, NoSplit, named
 from bise.extraction import check_outputs, extract
-from bise.files import check_writable, read_json, writable, write_json
+from bise.files import check_plain, check_writable, read_json, writable, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
@@ -363,6 +363,7 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
                 " then bise finetune FOLDER make one"
             )
         raise BadInput(f"{folder / name} does not exist; {remedy}")
+    check_plain(folder)
     return load(folder / name, model)
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bise.errors import BadInput
+from bise.files import open_plain
 
 try:
     import fcntl
@@ -34,7 +35,7 @@ class Lock:
             os.write(self.handle, str(os.getpid()).encode())
 
     def _take(self) -> int:
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = open_plain(self.path, os.O_RDWR | os.O_CREAT)
         try:
             if fcntl is not None:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,7 +52,7 @@ class Lock:
 
     def _in_place(self) -> bool:
         try:
-            return os.path.samestat(os.fstat(self.handle), os.stat(self.path))
+            return os.path.samestat(os.fstat(self.handle), os.lstat(self.path))
         except FileNotFoundError:
             return False
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from bise.errors import BadInput
-from bise.files import SCHEMA, read_json, read_tensors
+from bise.files import SCHEMA, check_header, check_plain, read_bytes, read_json, read_tensors
 
 
 class Missing(Exception):
@@ -66,6 +66,7 @@ def read_run(folder: Path) -> RunFiles:
     """Everything that the jobs write, but for the report; a folder without config.json is no run."""
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
+    check_plain(folder)
     run = RunFiles(folder=folder)
     run.config = _json(run, "config.json")
     run.summary = _json(run, "summary.json")
@@ -85,7 +86,7 @@ def read_run(folder: Path) -> RunFiles:
             run.troubles.append(str(error))
             continue
         if content:
-            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+            sha256 = hashlib.sha256(read_bytes(path, check_header(path))).hexdigest()
             run.saved[name] = SavedSubnetwork(content=content, tensors=tensors, sha256=sha256)
     return run
 
@@ -112,7 +113,7 @@ def _json(run: RunFiles, name: str) -> dict[str, Any]:
 def _rows(run: RunFiles) -> Iterator[dict[str, Any]]:
     path = run.folder / "metrics.jsonl"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bytes(path).decode().splitlines()
         run.count += 1
     except (OSError, ValueError) as error:
         run.troubles.append(f"{path} can't be read ({error})")

@@ -20,7 +20,17 @@ from bise import __version__
 from bise.data.contract import Log
 from bise.engine.checkpoints import EVERY, key_of
 from bise.errors import BadInput, BiseWarning, NonFinite
-from bise.files import SCHEMA, finite, read_json, write_bytes, write_json, writing
+from bise.files import (
+    SCHEMA,
+    check_plain,
+    finite,
+    open_plain,
+    read_bytes,
+    read_json,
+    write_bytes,
+    write_json,
+    writing,
+)
 from bise.locks import NAME, Lock
 
 CONFIGURATIONS = {"finetune": "finetune.json"}
@@ -91,6 +101,7 @@ class Run:
         """Take the folder for this process, and begin, or go on where that is wanted."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            check_plain(self.folder)
             self.lock = Lock(self.folder)
             self.finished = self._finished()  # asked again, now that nobody else is at work
             begun = self.path.exists()
@@ -194,7 +205,7 @@ class Run:
         """Drop what was logged of a part."""
         path = self.folder / "metrics.jsonl"
         others = b"".join(_rows_of_others(path, part))
-        if not path.exists() or path.read_bytes() != others:
+        if not path.exists() or read_bytes(path) != others:
             write_bytes(path, others)
         for name in (part, f"{part}-2"):
             shutil.rmtree(self.folder / "events" / name, ignore_errors=True)
@@ -235,6 +246,7 @@ def check_complete(folder: Path) -> None:
     """Refuse to add to a run that isn't finished itself."""
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
+    check_plain(folder)
     jobs = [job for job in begun_jobs(folder) if job not in CONFIGURATIONS]
     if jobs or not (folder / "summary.json").exists():
         job = jobs[0] if jobs else "the job"
@@ -273,7 +285,7 @@ def _difference(there: Any, here: Any, name: str = "") -> str:
 
 def _rows_of_others(path: Path, part: str) -> Iterator[bytes]:
     """The whole lines of metrics.jsonl that are not a part's."""
-    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+    for line in read_bytes(path).splitlines(keepends=True) if path.exists() else ():
         with suppress(ValueError):  # half a line, by a process that died
             if line.endswith(b"\n") and json.loads(line).get("job") != part:
                 yield line
@@ -289,8 +301,9 @@ def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
     events: dict[str, Log] = {}
 
     def write(row: dict[str, Any]) -> None:
-        with writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n")
+        line = json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n"
+        with writing(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+            file.write(line.encode())
         if tensorboard:  # its files are there from the first row on, and not for a job that refuses its input
             name = f"{job}-{row['run']}" if "run" in row else job
             if name not in events:

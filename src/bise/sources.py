@@ -88,10 +88,11 @@ def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) 
 def described_by(run: Path) -> dict[str, Any]:
     """What a run's configuration says of its model and data, with the whole path of its weights."""
     from bise.errors import BadInput
-    from bise.files import read_json
+    from bise.files import check_plain, read_json
     from bise.runs import begun_jobs
     from bise.trust import check_source
 
+    check_plain(run)
     source = read_json(run / "config.json").get("source")
     if not isinstance(source, dict):
         raise BadInput(

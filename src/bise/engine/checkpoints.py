@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bise.errors import BadInput, BiseWarning
-from bise.files import write_bytes, writing
+from bise.files import check_header, write_bytes, writing
 
 EVERY = 60.0
 """Seconds between checkpoints."""
@@ -55,6 +55,7 @@ class Checkpoint:
         from safetensors import SafetensorError, safe_open
 
         try:
+            check_header(path)  # a pipe would wait for ever
             with safe_open(path, framework="pt") as file:
                 header = file.metadata() or {}
                 # copies: what it hands out are pieces of the file, which would hold it, and its room on the disk

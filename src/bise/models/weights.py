@@ -27,7 +27,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         if not path.exists():
             raise BadInput(f"the weights' file {path} does not exist; put it back, or name the one that has them")
-        return read_tensors(path)
+        return read_tensors(path.resolve())  # the user's own may be a link, as in the cache of a hub
     try:
         _check_archive(path)
         # of a file, Python makes room for as many bytes as an old stream of pickles claims; not so of bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.errors import BadInput
-from bise.files import read_json, read_tensors
+from bise.files import check_plain, read_bytes, read_json, read_tensors
 
 MODELS = {
     "vanilla": "before",
@@ -119,6 +119,7 @@ def read_facts(folder: Path) -> Facts:
     """Everything that the page shows; only config and summary have to be there."""
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
+    check_plain(folder)
     config = read_json(folder / "config.json")
     if not (folder / "summary.json").is_file():
         raise BadInput(
@@ -151,7 +152,7 @@ def _optional(path: Path) -> dict[str, Any]:
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Rows of metrics.jsonl; a last line that a stopped job left half-written is passed over."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for line in read_bytes(path).decode(errors="replace").splitlines() if path.is_file() else ():
         try:
             row = json.loads(line)
         except ValueError:

@@ -1,0 +1,176 @@
+"""A run folder from a stranger: links, pipes, devices, folders and huge files in the place of each file of a run."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from bise.cli import app
+from conftest import toy, toy_model, trained
+
+QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
+SECRET = b"not yours\n"
+
+
+def make():
+    return toy_model()
+
+
+def splits(split):
+    return {"train": toy(seed=0), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@contextmanager
+def at_most(seconds):
+    """Fails what hangs."""
+
+    def late(*_):
+        raise AssertionError(f"hangs beyond {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Extracted, finetuned and with a page, by the commands themselves."""
+    base = tmp_path_factory.mktemp("strange")
+    save_file(trained(make(), splits("train")).state_dict(), base / "net.safetensors")
+    own = ["--model", f"{__name__}:make", "--weights", base / "net.safetensors", "--data", f"{__name__}:splits"]
+    for command in (
+        ["extract", *own, "--out", base / "run", *QUICK],
+        ["finetune", base / "run", "--epochs", "1"],
+    ):
+        result = run(*command)
+        assert result.exit_code == 0, result.output
+    return base / "run"
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """What no command may touch: a folder with a dot file, a plain file and folders as a run has them."""
+    folder = tmp_path / "outside"
+    (folder / "finetune").mkdir(parents=True)
+    for name in (".hidden", "file", "finetune/finetuned.safetensors", ".x.1.part"):
+        (folder / name).write_bytes(SECRET)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def commands(folder: Path, tmp_path: Path) -> dict[str, list[object]]:
+    return {
+        "verify": ["verify", folder],
+        "report": ["report", folder],
+        "audit": ["audit", "--run", folder],
+        "shrink": ["shrink", folder],
+        "export": ["export", folder, tmp_path / "m.pt2"],
+        "finetune": ["finetune", folder, "--epochs", "1", "--resume"],
+        "from": ["extract", "--from", folder, "--out", tmp_path / "other", *QUICK],
+    }
+
+
+COMMANDS = list(commands(Path(), Path()))
+FILES = [
+    ".lock", "checkpoints", "checkpoints/finetune", "checkpoints/finetune/finetuned.safetensors", "config.json",
+    "dense_finetuned", "dense_finetuned/subnetwork.json", "dense_finetuned/subnetwork.safetensors", "events",
+    "finetune.json", "finetuned", "finetuned/subnetwork.json", "finetuned/subnetwork.safetensors", "metrics.jsonl",
+    "non_finite.json", "report.html", "samples.json", "subnetwork", "subnetwork/subnetwork.json",
+    "subnetwork/subnetwork.safetensors", "summary.json", "thresholds.json",
+]  # fmt: skip
+
+
+def replace(path: Path, kind: str, outside: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(2**30)  # a hole: it takes no room on the disk
+    else:
+        path.symlink_to({"file": outside / "file", "folder of others": outside, "device": "/dev/zero"}[kind])
+
+
+def test_the_list_names_every_file_of_a_run(whole):
+    found = {str(path.relative_to(whole)) for path in whole.rglob("*")}
+    assert found <= set(FILES)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder of others", "device", "pipe"])
+@pytest.mark.parametrize("name", FILES)
+def test_links_and_special_files_are_refused_and_nothing_outside_changes(whole, outside, tmp_path, name, kind):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    replace(folder / name, kind, outside)
+    before = contents(outside)
+    for command, arguments in commands(folder, tmp_path).items():
+        with at_most(10):
+            result = run(*arguments)
+        assert result.exit_code == 2, (command, result.output)
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert contents(outside) == before
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "huge"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_or_a_huge_file_in_the_place_of_a_file_is_told_of(whole, outside, tmp_path, name, kind):
+    """Where a command has no use for it, it may go on; it never hangs, nor fills the memory."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for command in COMMANDS[:4]:  # those that don't learn
+        folder = tmp_path / command
+        shutil.copytree(whole, folder)
+        replace(folder / name, kind, outside)
+        with at_most(10):
+            result = run(*commands(folder, tmp_path)[command])
+        assert result.exit_code in (0, 1, 2), result.output
+        assert "Traceback" not in result.output
+        assert "the run failed: " not in result.output or "make room" in result.output, result.output
+        shutil.rmtree(folder)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+    assert grown < 2**20, "more than 1 GiB"  # in KiB
+
+
+def test_a_hard_link_in_the_place_of_the_lock_or_the_log_is_not_written_through(whole, outside, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    os.link(outside / "file", folder / ".lock")
+    result = run("shrink", folder)
+    assert result.exit_code != 0
+    assert "hard link" in result.stderr
+    assert (outside / "file").read_bytes() == SECRET
+
+
+def test_weights_of_your_own_may_be_a_link(whole, tmp_path):
+    (tmp_path / "link.safetensors").symlink_to(whole.parent / "net.safetensors")
+    own = ["--model", f"{__name__}:make", "--data", f"{__name__}:splits", "--weights", tmp_path / "link.safetensors"]
+    assert run("audit", *own).exit_code == 0
+
+
+def test_a_run_folder_may_be_reached_through_a_link(whole, tmp_path):
+    (tmp_path / "link").symlink_to(whole)
+    assert run("verify", tmp_path / "link").exit_code == 0
