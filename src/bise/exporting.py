@@ -18,8 +18,8 @@ from torch.export import Dim, ExportedProgram
 from bise.data.coders import write_tokenizer
 from bise.data.tokens import sentences_of
 from bise.errors import BadInput
-from bise.files import make_folder
 from bise.models.outputs import call, device_of, logits_tensor, to_device
+from bise.plain import make_folder
 from bise.shrink import dtype_of, settle, sizes
 from bise.shrink.capture import quiet_export
 from bise.shrink.folding import fold

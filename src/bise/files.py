@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from bise.errors import BadInput, Unwritable
+from bise.plain import NotPlain, make_folder, move, open_plain, remove, sync_folder
 
 SCHEMA = 1
 """The version that every JSON file of ours carries."""
@@ -23,64 +22,19 @@ LARGEST_TEXT = 256 * 2**20
 """Bytes that a JSON file or a log may have; those that we write stay far below."""
 LARGEST_HEADER = 100 * 2**20
 """Bytes that the header of a safetensors file may have, by its format."""
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # to open a pipe would wait for its other end
 
 
-class NotPlain(OSError):
-    """A file that a run folder may not hold, or not so large."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(errno.EINVAL, sentence)
-
-    def __str__(self) -> str:
-        return str(self.strerror)
-
-
-def open_plain(path: Path, flags: int) -> int:
-    """A handle of the plain file `path`: no link is followed, and a pipe, a device or a folder is refused.
-
-    A file that is to be written has one name only: through a second one, a hard link, another file would change.
-    """
-    try:
-        handle = os.open(path, flags | NO_LINK | AT_ONCE, 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise NotPlain(f"{path.name} is a symbolic link") from None
-        raise
-    found = os.fstat(handle)
-    writes = flags & (os.O_WRONLY | os.O_RDWR)
-    if not stat.S_ISREG(found.st_mode) or (writes and found.st_nlink > 1):
-        os.close(handle)
-        kind = "a hard link" if stat.S_ISREG(found.st_mode) else "no plain file"
-        raise NotPlain(f"{path.name} is {kind}")
-    return handle
+def open_to_read(path: Path) -> BinaryIO:
+    return os.fdopen(open_plain(path, os.O_RDONLY), "rb")
 
 
 def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     """The content of a plain file, refused before it is read where it is larger than `largest` bytes."""
-    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+    with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
             raise NotPlain(f"{path.name} has {size:,} bytes, more than {largest:,}")
         return file.read(largest)
-
-
-def check_plain(folder: Path) -> None:
-    """Refuse a run folder that holds anything but plain files and folders: it may come from a stranger.
-
-    A link in it could lead each command to read, write over or remove what lies elsewhere.
-    """
-    for where, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(where) / name
-            try:
-                mode = path.lstat().st_mode
-            except FileNotFoundError:  # of a process that is at work, and gone meanwhile
-                continue
-            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-                kind = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe, a socket or a device"
-                raise BadInput(f"{path} is {kind}, and a run folder holds plain files only; move it away")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -93,10 +47,16 @@ def write_bytes(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            move(beside, path)
             sync_folder(path.parent)
         finally:
-            beside.unlink(missing_ok=True)
+            remove(beside)
+
+
+def append_bytes(path: Path, content: bytes) -> None:
+    """Add to the end of a file, which begins where it isn't there."""
+    with writing(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+        file.write(content)
 
 
 @contextmanager
@@ -117,25 +77,6 @@ def check_writable(folder: Path, remedy: str) -> None:
 def writable(folder: Path) -> bool:
     """Whether files can be made in `folder`, by who may write there and whether its disk is read-only."""
     return os.access(folder, os.W_OK | os.X_OK)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in `folder` to the disk, where the system can: without it a new name may be lost with power."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, where they are not there yet."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder} can't be a folder ({error.strerror}); choose another place") from error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -183,7 +124,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def check_header(path: Path) -> int:
     """The size of a safetensors file, refused where its header tells of more or less: before it is read."""
-    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+    with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(LARGEST_HEADER, size - 8):

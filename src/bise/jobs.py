@@ -32,11 +32,12 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning, NoSplit, named
 from bise.extraction import check_outputs, extract
-from bise.files import check_plain, check_writable, read_json, writable, write_json
+from bise.files import check_writable, read_json, writable, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
 from bise.models.outputs import device_of
 from bise.placement import one_bottleneck, place
+from bise.plain import check_plain
 from bise.report import add_report
 from bise.report.evidence import facts_of, gather
 from bise.runs import Run, begun_jobs, check_complete, read_summary, sole

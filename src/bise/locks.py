@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bise.errors import BadInput
-from bise.files import open_plain
+from bise.plain import open_plain, remove
 
 try:
     import fcntl
@@ -59,5 +59,5 @@ class Lock:
     def release(self) -> None:
         """Let others in; the file goes while it is still ours."""
         with suppress(OSError):
-            self.path.unlink()
+            remove(self.path)
         os.close(self.handle)

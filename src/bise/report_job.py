@@ -21,7 +21,7 @@ EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
 def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
     """Write the page, with its slider and samples where the run's model and data can be had."""
     check_writable(folder if out is None else out.parent, "name a file elsewhere with --out")
-    check_place(folder / "report.html" if out is None else out)
+    check_place(folder / "report.html" if out is None else out, chosen=out is not None)
     lacking = [name for name in EVIDENCE if not (folder / name).exists()]
     if lacking and (folder / "subnetwork").is_dir() and not begun_jobs(folder):
         try:

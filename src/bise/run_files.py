@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from bise.errors import BadInput
-from bise.files import SCHEMA, check_header, check_plain, read_bytes, read_json, read_tensors
+from bise.files import SCHEMA, check_header, read_bytes, read_json, read_tensors
+from bise.plain import check_plain
 
 
 class Missing(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,18 +19,10 @@ from bise import __version__
 from bise.data.contract import Log
 from bise.engine.checkpoints import EVERY, key_of
 from bise.errors import BadInput, BiseWarning, NonFinite
-from bise.files import (
-    SCHEMA,
-    check_plain,
-    finite,
-    open_plain,
-    read_bytes,
-    read_json,
-    write_bytes,
-    write_json,
-    writing,
-)
+from bise.events import append_events
+from bise.files import SCHEMA, append_bytes, finite, read_bytes, read_json, write_bytes, write_json, writing
 from bise.locks import NAME, Lock
+from bise.plain import check_plain, make_folder, move, remove, remove_empty, remove_folder
 
 CONFIGURATIONS = {"finetune": "finetune.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
@@ -123,27 +114,28 @@ class Run:
 
     def _begin(self, begun: bool) -> None:
         for left in (*self.folder.rglob(".*.part*"), *self.folder.glob("checkpoints/.*")):  # by a process that died
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        (self.folder / "non_finite.json").unlink(missing_ok=True)  # of an attempt before this one
+            remove_folder(left) if left.is_dir() else remove(left)
+        remove(self.folder / "non_finite.json")  # of an attempt before this one
         if not begun:  # whose states may be there: its configuration was taken away
-            shutil.rmtree(self.states, ignore_errors=True)
-        self.states.mkdir(parents=True, exist_ok=True)
+            remove_folder(self.states)
+        make_folder(self.states)
         self.worked = begun
         if not begun:
             write_json(self.path, {**self.config, "machine": machine()})
 
     def _take_back(self) -> None:
         """Leave no trace of a job that has done nothing."""
-        shutil.rmtree(self.states)
-        self.path.unlink()
+        with writing(self.states):
+            remove_folder(self.states)
+        remove(self.path)
         log = self.folder / "metrics.jsonl"
         if log.exists() and log.stat().st_size == 0:
-            log.unlink()
+            remove(log)
         self._close()
         with suppress(OSError):  # another job's, or something of somebody else's, may be there
-            (self.folder / "checkpoints").rmdir()
+            remove_empty(self.folder / "checkpoints")
             for folder in self.new:
-                folder.rmdir()
+                remove_empty(folder)
 
     def _close(self) -> None:
         if self.lock is not None:
@@ -169,10 +161,11 @@ class Run:
                 self._take_back()
             if error is None and self.complete:
                 gone = self.states.with_name(f".{self.job}")  # in one step: half of the states would be of no use
-                self.states.replace(gone)
-                shutil.rmtree(gone)
+                with writing(self.states):
+                    move(self.states, gone)
+                    remove_folder(gone)
                 with suppress(OSError):  # another job's may be there
-                    self.states.parent.rmdir()
+                    remove_empty(self.states.parent)
         finally:
             self._close()
 
@@ -181,10 +174,11 @@ class Run:
         if self.job in CONFIGURATIONS and len(self.parts) == 1:
             # to go on would end the same; nothing is saved yet, and the run that it worked on is whole without it
             self._forget(self.parts[0])
-            shutil.rmtree(self.states)
+            with writing(self.states):
+                remove_folder(self.states)
             with suppress(OSError):  # another job's may be there
-                self.states.parent.rmdir()
-            self.path.unlink()
+                remove_empty(self.states.parent)
+            remove(self.path)
         path = self.folder / "non_finite.json"
         write_json(path, {"job": self.job, "epoch": error.epoch, "step": error.step, "samples": error.samples})
         return BadInput(f"{error}; the {len(error.samples)} training samples of that batch are listed in {path}")
@@ -208,7 +202,8 @@ class Run:
         if not path.exists() or read_bytes(path) != others:
             write_bytes(path, others)
         for name in (part, f"{part}-2"):
-            shutil.rmtree(self.folder / "events" / name, ignore_errors=True)
+            with writing(self.folder / "events" / name):
+                remove_folder(self.folder / "events" / name)
 
     def checkpoint(self, part: str) -> Path:
         """Where a part of the job keeps its state."""
@@ -302,12 +297,11 @@ def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
 
     def write(row: dict[str, Any]) -> None:
         line = json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n"
-        with writing(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
-            file.write(line.encode())
+        append_bytes(path, line.encode())
         if tensorboard:  # its files are there from the first row on, and not for a job that refuses its input
             name = f"{job}-{row['run']}" if "run" in row else job
             if name not in events:
-                events[name] = _events(path.parent / "events" / name)
+                events[name] = append_events(path.parent / "events" / name)
             events[name](row)
 
     return write
@@ -317,21 +311,6 @@ def check_tensorboard() -> None:
     """Refuse the flag before any work is done where TensorBoard isn't there."""
     if find_spec("tensorboard") is None:
         raise BadInput("tensorboard is not installed; install the extra: pip install 'bise[log]'")
-
-
-def _events(folder: Path) -> Log:
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(folder))
-
-    def write(row: dict[str, Any]) -> None:
-        nested = {f"{key}/{name}": v for key, part in row.items() if isinstance(part, dict) for name, v in part.items()}
-        for key, value in {**row, **nested}.items():
-            if isinstance(value, (int, float)) and key != "epoch":
-                writer.add_scalar(key, value, row.get("epoch"))
-        writer.flush()  # so that it is there to look at while the job runs
-
-    return write
 
 
 def machine() -> dict[str, Any]:

@@ -88,7 +88,8 @@ def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) 
 def described_by(run: Path) -> dict[str, Any]:
     """What a run's configuration says of its model and data, with the whole path of its weights."""
     from bise.errors import BadInput
-    from bise.files import check_plain, read_json
+    from bise.files import read_json
+    from bise.plain import check_plain
     from bise.runs import begun_jobs
     from bise.trust import check_source
 

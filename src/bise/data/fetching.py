@@ -14,7 +14,7 @@ from pathlib import Path
 from bise.data.contract import Progress
 from bise.data.idx import data_root
 from bise.errors import BadInput
-from bise.files import make_folder
+from bise.plain import make_folder
 
 BLOCK = 1 << 16
 TIMEOUT = 30.0

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from bise.errors import BadInput, BiseWarning
-from bise.files import check_header, write_bytes, writing
+from bise.files import check_header, read_bytes, write_bytes, writing
+from bise.plain import move, remove
 
 EVERY = 60.0
 """Seconds between checkpoints."""
@@ -52,14 +53,13 @@ class Checkpoint:
         return None
 
     def _read(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        from safetensors import SafetensorError, safe_open
+        from safetensors import SafetensorError
+        from safetensors.torch import load
 
         try:
-            check_header(path)  # a pipe would wait for ever
-            with safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                # copies: what it hands out are pieces of the file, which would hold it, and its room on the disk
-                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            content = read_bytes(path, check_header(path))
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__") or {}
+            tensors = load(content)
             if header["sum"] != _checksum(tensors, header["state"]):
                 raise _Damaged("its checksum differs")
             state = json.loads(header["state"])
@@ -82,14 +82,14 @@ class Checkpoint:
         content = save(whole, metadata={"key": self.key, "state": text, "sum": _checksum(whole, text)})
         if self.path.exists():
             with writing(self.path):
-                self.path.replace(self.previous)
+                move(self.path, self.previous)
         write_bytes(self.path, content)
         self.saved = time.monotonic()
 
     def conclude(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """The result, in place of the states on the way to it."""
         self.save(tensors, state)
-        self.previous.unlink(missing_ok=True)
+        remove(self.previous)
 
     @property
     def due(self) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bise.errors import BadInput, BiseWarning
-from bise.files import write_bytes
+from bise.files import open_to_read, write_bytes
+from bise.plain import NotPlain
 
 ENDING = ": bise report"
 """Of the title of every page of ours; it stands among the first START bytes."""
@@ -20,7 +21,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     from bise.report.page import page
 
     path = Path(folder) / "report.html" if out is None else Path(out)
-    check_place(path)
+    check_place(path, chosen=out is not None)
     try:
         content = page(read_facts(Path(folder))).encode("utf-8", "replace")
     except BadInput:
@@ -32,19 +33,23 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     return path
 
 
-def check_place(path: Path) -> None:
-    """Refuse a path at which something else lies than a page of ours, before there is work behind it."""
+def check_place(path: Path, *, chosen: bool) -> None:
+    """Refuse a path at which something else lies than a page of ours, before there is work behind it.
+
+    One that the user has `chosen` may be a link; report.html in a run folder may not.
+    """
     if path.is_dir():
         raise BadInput(f"{path} is a folder; name a file to write the report to")
-    if path.exists() and not _ours(path):
+    if path.exists() and not _ours(path.resolve() if chosen else path):
         raise BadInput(f"{path} is no report of bise and isn't overwritten; name another file, or move it away")
 
 
 def _ours(path: Path) -> bool:
-    if not path.is_file():  # a pipe would wait for ever
+    try:
+        with open_to_read(path) as file:
+            start = file.read(START)
+    except NotPlain:
         return False
-    with path.open("rb") as file:
-        start = file.read(START)
     return not start or f"{ENDING}</title>".encode() in start  # in an empty file there is nothing to lose
 
 

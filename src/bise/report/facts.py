@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bise.errors import BadInput
-from bise.files import check_plain, read_bytes, read_json, read_tensors
+from bise.files import read_bytes, read_json, read_tensors
+from bise.plain import check_plain
 
 MODELS = {
     "vanilla": "before",

@@ -13,7 +13,7 @@ from typing import Any
 
 from bise.data.contract import Progress
 from bise.errors import BadInput, BiseWarning
-from bise.files import make_folder
+from bise.plain import make_folder
 from bise.recipes import Rho, recipe
 from bise.runs import sole
 from bise.sources import device_named
