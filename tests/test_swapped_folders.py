@@ -302,9 +302,22 @@ def _is_other(call: str) -> bool:
 
 @pytest.mark.parametrize(
     "line",
-    ["open(p)", "p.open('rb')", "os.open(p, 0)", "io.open(p)", "(a / b).read_text()", "p.write_bytes(b'')", 
-     "p.unlink()", "shutil.rmtree(p)", "p.replace(q)", "os.replace(p, q)", "os.remove(p)", "SummaryWriter(p)", "safe_open(p)"],
-)  # fmt: skip
+    [
+        "open(p)",
+        "p.open('rb')",
+        "os.open(p, 0)",
+        "io.open(p)",
+        "(a / b).read_text()",
+        "p.write_bytes(b'')",
+        "p.unlink()",
+        "shutil.rmtree(p)",
+        "p.replace(q)",
+        "os.replace(p, q)",
+        "os.remove(p)",
+        "SummaryWriter(p)",
+        "safe_open(p)",
+    ],
+)
 def test_the_walk_sees_what_it_looks_for(line):
     assert list(by_path(ast.parse(line), set()))
 
