@@ -20,6 +20,7 @@ from bise.files import append_bytes, read_bytes, read_json, read_tensors, write_
 from bise.gates import Subnetwork
 from bise.placement import place
 from bise.plain import NotPlain, check_plain, make_folder, move, remove, remove_empty, remove_folder
+from bise.run_files import read_run
 from bise.runs import Run
 from conftest import toy, toy_model
 
@@ -129,6 +130,26 @@ def test_a_folder_swapped_for_a_link_at_any_moment_leads_nowhere(network, tmp_pa
                 refused += 1
         assert contents(outside) == before, f"at call {number}"
     assert refused > 10 or name == "subnetwork", "a finetuning only reads that"
+
+
+def test_nothing_outside_is_read_through_a_swapped_folder(network, tmp_path):
+    whole, outside, folder = tmp_path / "whole", tmp_path / "outside", tmp_path / "run"
+    begun(whole)
+    for where in (whole / "subnetwork", outside):
+        network.save(where)
+    write_json(outside / "subnetwork.json", {**read_json(outside / "subnetwork.json"), "bottleneck": "outside"})
+    shutil.copytree(whole, folder)
+    with at_call(0, None) as calls:
+        assert read_run(folder).saved["subnetwork"].content["bottleneck"] == network.bottleneck
+    kept = 0
+    for number in range(1, len(calls) + 1):
+        shutil.rmtree(folder)
+        shutil.copytree(whole, folder)
+        with at_call(number, lambda: swap(folder / "subnetwork", outside)), suppress(BadInput):
+            found = read_run(folder).saved
+            assert all(one.content["bottleneck"] != "outside" for one in found.values()), f"at call {number}"
+            kept += len(found)
+    assert 0 < kept < len(calls), "swapped after it was read, and before"
 
 
 CALLS = {

@@ -111,11 +111,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    return read_hashed(path)[0]
+
+
+def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
+    """(tensors, SHA-256) of a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
-        return load(read_bytes(path, check_header(path)))
+        content = read_bytes(path, check_header(path))
+        return load(content), hashlib.sha256(content).hexdigest()
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, SafetensorError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from bise.errors import BadInput
-from bise.files import SCHEMA, check_header, read_bytes, read_json, read_tensors
+from bise.files import SCHEMA, read_bytes, read_hashed, read_json
 from bise.plain import check_plain
 
 
@@ -81,13 +80,12 @@ def read_run(folder: Path) -> RunFiles:
         content = _json(run, f"{name}/subnetwork.json")
         path = folder / name / "subnetwork.safetensors"
         try:
-            tensors = read_tensors(path)
+            tensors, sha256 = read_hashed(path)
             run.count += 1
         except BadInput as error:
             run.troubles.append(str(error))
             continue
         if content:
-            sha256 = hashlib.sha256(read_bytes(path, check_header(path))).hexdigest()
             run.saved[name] = SavedSubnetwork(content=content, tensors=tensors, sha256=sha256)
     return run
 
