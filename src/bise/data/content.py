@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from bise.data.strings import Strings
 
-BLOCK = 16 << 20
+BLOCK = 8 << 20
 """Bytes that are brought to the CPU, or into one piece, at once."""
 REMEMBERED = 1 << 20
 """Bytes from which on a tensor's hash is kept: many subsets may share one."""
@@ -110,13 +110,13 @@ class Content:
             closed = [_held(cell) for cell in value.__closure__ or ()]
             return self.all("function", value.__qualname__, value.__defaults__, value.__kwdefaults__, closed)
         if isinstance(value, (type, types.BuiltinFunctionType, np.ufunc, types.ModuleType)):
-            return digest("named", str(getattr(value, "__qualname__", value.__name__)))
+            return self.all("named", getattr(value, "__qualname__", value.__name__))
         return None
 
     def _object(self, value: Any) -> bytes:
         name = type(value).__qualname__
         if isinstance(value, GENERATORS):
-            return digest("generator", name)
+            return self.all("generator", name)
         held = attributes(value)
         if isinstance(value, nn.Module):
             held.pop("training", None)

@@ -175,13 +175,15 @@ class _DataContent(Content):
     def _parts(self, dataset: Any) -> dict[str, Any]:
         """What a data set that is code holds and its samples come from, and nothing that asking for some may change.
 
-        Numbers may count, and dicts and lists with gaps remember what was asked for.
+        Numbers may count what was asked for, and dicts and lists with gaps may remember it.
         """
         return {
             name: part
             for name, part in attributes(dataset).items()
             if isinstance(part, (Tensor, np.ndarray, Dataset))
-            or (not name.startswith("_") and (callable(part) or _is_numeric(part)))
+            or (
+                not name.startswith("_") and (callable(part) or (isinstance(part, (list, tuple)) and _is_numeric(part)))
+            )
         }
 
     def _pictures(self, dataset: Pictures) -> bytes:

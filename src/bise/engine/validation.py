@@ -25,7 +25,7 @@ def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) 
         if known is not None and known.random:
             warnings.warn(
                 f"samples of {name} are other ones each time they are asked for, so a checkpoint would not notice"
-                " that inputs changed; draw from the random numbers of torch, numpy or Python itself, which can be seeded",
+                " that inputs changed; draw from the global generators of torch, numpy or Python, which can be seeded",
                 BiseWarning,
                 stacklevel=4,
             )
