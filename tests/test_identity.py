@@ -189,6 +189,7 @@ FORMS = {
     "random, held": lambda by: Noisy(labels()["y"], x=rows(by)),
     "random, transform": lambda by: Noisy(labels()["y"], transform=Scaled(1 + by)),
     "random, label": lambda by: Noisy(labels()["y"] + (by > 0)),
+    "random, label that is drawn": lambda by: Code(Noisy(labels()["y"] + (by > 0))),
     "what is aligned": lambda by: labelled(rows(), aligned={0: 0, 1: int(by > 0)}),
 }
 """A data set of each form, of which one number is larger by what is given."""

@@ -135,7 +135,8 @@ class Content:
         return found
 
     def _tensor(self, x: Tensor) -> bytes:
-        x = x.detach().as_subclass(Tensor)
+        x = x.detach()
+        x = x if type(x) is Tensor else x.as_subclass(Tensor)
         if x.is_nested:
             return self.all("nested", *x.unbind())
         if x.layout != torch.strided:
@@ -226,10 +227,17 @@ def _tensor_blocks(x: Tensor) -> Iterator[np.ndarray[Any, Any]]:
     if x.numel() == 0:
         return
     if x.is_contiguous():
-        x = x.reshape(-1)
+        x = x.view(-1)
+    if x.nbytes <= BLOCK:
+        yield _bytes(x)
+        return
     each = max(1, x[0].numel() * x.element_size())
     for part in x.split(max(1, BLOCK // each)):
-        yield part.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()
+        yield _bytes(part)
+
+
+def _bytes(x: Tensor) -> np.ndarray[Any, Any]:
+    return x.contiguous().cpu().view(-1).view(torch.uint8).numpy()
 
 
 def _array_blocks(x: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:

@@ -53,8 +53,11 @@ def identity_of(dataset: Any) -> Identity | None:
     except _IsCode:
         found = _drawn(dataset)
     content.asked = True  # what loads itself with the first sample is there from now on
-    whole = content.all("drawn", len(dataset), found.sha256, _Known(content.data(dataset))).hex()
     random = found.sha256 is None
+    labels = None
+    if random and not isinstance(dataset, Labelled):  # whose labels its content tells
+        labels = drawn(dataset, lambda index: dataset[index][1:]).sha256
+    whole = content.all("drawn", len(dataset), found.sha256, labels, _Known(content.data(dataset))).hex()
     some = f"fingerprint of {found.count} of {len(dataset)} samples"
     return Identity(sha256=f"{SCHEME}{whole}", of=RANDOM if random else some, random=random)
 
