@@ -16,7 +16,7 @@ from bise.auditing import audit
 from bise.config import ExtractConfig, TrainConfig
 from bise.data.contract import Progress, labels
 from bise.data.digits import coloured_digits
-from bise.data.identity import data_sha256
+from bise.data.identity import hashes, identities, known_by
 from bise.deployment import deploy
 from bise.engine.checkpoints import EVERY, Checkpoint
 from bise.engine.inputs import Inputs
@@ -79,7 +79,7 @@ def demo(
         "train": asdict(vanilla_config),
         "extract": asdict(extract_config),
         "finetune": asdict(tune_config),
-        "sha256": {name: data_sha256(data[name]) for name in ("train", "val", "test")},
+        "sha256": hashes(identities(data)),
     }
     with Run(out, whole, job="demo", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
@@ -131,7 +131,7 @@ def _path(
     if progress is not None:
         progress("shrinking", 1, 1)
     summary |= {
-        "data": facts_of(cells, train) | {"test": len(test)},
+        "data": facts_of(cells, train) | known_by(identities(data)) | {"test": len(test)},
         "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
         "selection": sub.record["selection"],
         "stopped": sub.record["stopped"],

@@ -23,7 +23,7 @@ from bise.data.cells import Cells
 from bise.data.check import Check, check
 from bise.data.contract import Labelled, Progress, labels
 from bise.data.folders import is_hugging_face
-from bise.data.identity import data_sha256, same_samples
+from bise.data.identity import data_sha256, hashes, identities, is_older, known_by, same_samples
 from bise.data.pictures import Pictures, check_pictures
 from bise.data.sheet import contact_sheet
 from bise.deployment import deploy, sizes
@@ -77,7 +77,8 @@ def extract_job(
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     cells.check_trainable()  # before there is a folder
-    hashes = _data_sha256(train, val, test)
+    data = {"train": train, "val": val, "test": test}
+    known = identities(data)
     whole = {
         "source": source,
         "preset": preset,
@@ -85,12 +86,12 @@ def extract_job(
         "bottleneck": bottleneck,
         "sites": list(sites) if sites else None,
         "device": str(device_of(model)),
-        "sha256": {"weights": fingerprint(model)} | hashes,
+        "sha256": {"weights": fingerprint(model)} | hashes(known),
     }
     with Run(out, whole, job="extract", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
             return run.finished
-        _warn_of_same(hashes, {"train": train, "val": val, "test": test})
+        _warn_of_same(data)
         _warn_of_ignorance(model, train, cells, sites, bottleneck, workers, weights=source.get("weights") is not None)
         summary: dict[str, Any] = {}
         audited = partial(_audited, data=test, cells=cells, workers=workers, progress=progress)
@@ -124,7 +125,7 @@ def extract_job(
             "notes": sub.record["notes"] + untested,
             "targets": sub.record["targets"],
             "rho": list(cells.rho),
-            "data": facts_of(cells, train),
+            "data": facts_of(cells, train) | known_by(known),
             "seconds": sub.record["seconds"],
         }
         run.finish(summary)
@@ -173,20 +174,16 @@ def _warn_of_ignorance(
         )
 
 
-def _warn_of_same(hashes: Mapping[str, str | None], splits: Mapping[str, Any]) -> None:
-    """Say where two splits are the very same data, by their hashes: figures on the later one prove nothing."""
+def _warn_of_same(splits: Mapping[str, Any]) -> None:
+    """Say where two splits are the very same data: figures on the later one prove nothing."""
     for one, other in combinations(splits, 2):
-        if hashes[other] and hashes[one] == hashes[other] and same_samples(splits[one], splits[other]):
+        if splits[other] is not None and same_samples(splits[one], splits[other]):
             warnings.warn(
                 f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
                 " that were not seen before; give each split samples of its own",
                 BiseWarning,
                 stacklevel=3,
             )
-
-
-def _data_sha256(train: Any, val: Any, test: Any) -> dict[str, str | None]:
-    return {name: data_sha256(data) for name, data in (("train", train), ("val", val), ("test", test))}
 
 
 def evidence(
@@ -232,7 +229,7 @@ def finetune_job(
         "finetune": asdict(config),
         "device": str(device_of(model)),
         "sha256": {"weights": fingerprint(model), "masks": key_of({name: m.tolist() for name, m in sub.masks.items()})}
-        | _data_sha256(train, val, test),
+        | hashes(identities({"train": train, "val": val, "test": test})),
     }
     with Run(folder, whole, job="finetune", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
@@ -308,9 +305,17 @@ def audit_job(
 
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
-    """Which of {name: data} aren't what they were when the run in `folder` was made."""
+    """Which of {name: data} aren't what they were when the run in `folder` was made, as far as it noted that."""
     noted = read_json(folder / "config.json").get("sha256") or {}
-    return [name for name, data in splits.items() if name in noted and noted[name] != data_sha256(data)]
+    if any(is_older(noted.get(name)) for name in splits):
+        warnings.warn(
+            f"an earlier version noted which data {folder} was made from, so whether they changed isn't known; extract"
+            " anew to have that noted",
+            BiseWarning,
+            stacklevel=3,
+        )
+    asked = {name: data for name, data in splits.items() if name in noted and not is_older(noted[name])}
+    return [name for name, data in asked.items() if noted[name] != data_sha256(data)]
 
 
 def shrink_job(

@@ -11,7 +11,7 @@ from typing import Any
 from bise.auditing import audit
 from bise.config import TrainConfig
 from bise.data.contract import Progress, labels
-from bise.data.identity import data_sha256
+from bise.data.identity import hashes, identities, known_by
 from bise.data.tokens import sentences_of
 from bise.engine.checkpoints import EVERY, Checkpoint
 from bise.engine.inputs import Inputs
@@ -67,6 +67,7 @@ def train_job(
     cells = labels(train, progress=progress)
     cells.check_covers(labels(test, progress=progress), "test")  # now, and not after hours of training
     model, provenance, shape = start(chosen, weights, seed=seed)
+    known = identities({"train": train, "test": test})
     whole = {
         "job": "train",
         "source": {
@@ -82,7 +83,7 @@ def train_job(
         "weights": weights,
         "device": str(where),
         "limit": limit,
-        "sha256": {"start": fingerprint(model), "train": data_sha256(train), "test": data_sha256(test)},
+        "sha256": {"start": fingerprint(model)} | hashes(known),
     }
     with Run(out, whole, job="train", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
@@ -108,7 +109,7 @@ def train_job(
             "weights": {"sha256": fingerprint(trained)},
             "start": provenance,
             "rho": list(cells.rho),
-            "data": facts_of(cells, train),
+            "data": facts_of(cells, train) | known_by(known),
             "samples": {"train": len(cells), "test": audited["n"]},
             "seconds": time.perf_counter() - started,
         }

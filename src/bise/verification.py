@@ -15,7 +15,7 @@ from torch import nn
 
 from bise.data.arguments import SPLITS
 from bise.data.contract import labels
-from bise.data.identity import data_sha256
+from bise.data.identity import Identity, identities, is_older, known_by
 from bise.deployment import shrunk
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput
@@ -271,20 +271,26 @@ def _data(run: RunFiles, splits: Callable[[str], Any] | None, why: str) -> str:
     if splits is None:
         raise Missing(f"the model can't be had: {why}")
     data = {name: _split(splits, name) for name in SPLITS if any(name in one for one in noted)}
-    found = {name: data_sha256(split) for name, split in data.items()}
-    for name, value in found.items():
-        if any(one.get(name, value) != value for one in noted):
+    found = identities(data)
+    for name, known in found.items():
+        value = None if known is None else known.sha256
+        if any(one.get(name, value) != value and not is_older(one[name]) for one in noted):
             raise _Broken(f"the samples or labels of {name} are not those that the run had")
-    _told(run.need(run.summary, "summary.json"), data.get("train"), data.get("test"))
-    return f"{', '.join(name for name, value in found.items() if value)}: the samples and labels of then"
+    _told(run.need(run.summary, "summary.json"), data.get("train"), data.get("test"), found)
+    if older := sorted({name for one in noted for name in data if is_older(one.get(name))}):
+        raise Missing(
+            f"an earlier version noted the hashes of {', '.join(older)} by what it knew of data; extract anew"
+        )
+    told = (f"{name} ({known.of})" for name, known in found.items() if known is not None)
+    return f"the samples and labels of then: {', '.join(told)}"
 
 
-def _told(summary: Mapping[str, Any], train: Any, test: Any) -> None:
+def _told(summary: Mapping[str, Any], train: Any, test: Any, known: Mapping[str, Identity | None]) -> None:
     """What the summary tells of the data is what they give: by its names and features other files are read."""
     if train is not None:
         cells = labels(train)
         facts = json.loads(json.dumps(finite(facts_of(cells, train))))
-        facts |= {} if test is None else {"test": len(test)}  # which the demo notes too
+        facts |= known_by(known) | ({} if test is None else {"test": len(test)})  # which the demo notes too
         for key, value in summary.get("data", {}).items():
             if not _alike(value, facts.get(key)):
                 raise _Broken(f"summary.json tells {key!r} of the training data otherwise than these have it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,11 +108,16 @@ def _of_transformers(made: Any, length: int) -> Coder:
         pad=made.pad_token_id if made.pad_token_id is not None else 0,
         unknown=made.unk_token_id,
         special=special,
-        key=None if backend is None else _hash(type(made).__name__, backend.to_str(), side),
+        key=None if backend is None else _hash(type(made).__name__, _uncut(backend.to_str()), side),
         file=None
         if backend is None
         else lambda: _file(backend.to_str(), length, made.pad_token_id, made.pad_token, side),
     )
+
+
+def _uncut(made: str) -> str:
+    """A tokenizer's JSON without how it cuts and pads, which every use of it may set."""
+    return json.dumps({**json.loads(made), "truncation": None, "padding": None}, sort_keys=True)
 
 
 def _loaded(given: Any) -> Any:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import torch
 
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
-from bise.data.identity import data_sha256
+from bise.data.identity import identity_of
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, named
+from bise.errors import BadInput, BiseWarning, named
 from bise.gates import Subnetwork
 
 
 def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) -> tuple[Any, ...]:
     """Which data a job is about, for the key of its checkpoint: inputs and labels of either set."""
     own = () if validation is None else (validation.cells.y, validation.cells.b)
-    return data_sha256(train), data_sha256(val), cells.y, cells.b, *own
+    found = {"train": identity_of(train), "val": identity_of(val)}
+    for name, known in found.items():
+        if known is not None and known.random:
+            warnings.warn(
+                f"samples of {name} are other ones each time they are asked for, so a checkpoint would not notice"
+                " that inputs changed; draw from the global generators of torch, numpy or Python, which can be seeded",
+                BiseWarning,
+                stacklevel=4,
+            )
+    return *(None if known is None else known.sha256 for known in found.values()), cells.y, cells.b, *own
 
 
 class Validation:

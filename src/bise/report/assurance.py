@@ -100,7 +100,7 @@ def _apart(facts: Facts, one: str, other: str) -> tuple[str, str]:
     if noted.get(one) and noted.get(one) == noted.get(other):
         return "failed", (
             f"The splits {one} and {other} have the same fingerprint in config.json, so they are most likely the same"
-            " samples. Of a data set of one’s own it holds the length and the labels alone."
+            " samples. Of a data set in code it holds some samples alone, as the summary says."
         )
     return "open", "The splits are taken as they were given, and not compared sample by sample."
 
