@@ -146,7 +146,7 @@ def _warn_of_ignorance(
     some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
     one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
     logits = infer(Subnetwork(model, ()), inputs, index=some).logits
-    check_outputs(logits, cells)
+    check_outputs(logits, cells, index=some, split="train")
     y = cells.y[some]
     correct = logits.argmax(1) == y
     right, most = float(correct.double().mean()), float(torch.bincount(y).max() / len(y))
@@ -303,7 +303,8 @@ def audit_job(
             BiseWarning,
             stacklevel=2,
         )
-    return audit(network, data, aligned=aligned, workers=workers, progress=progress)
+    with named(split):
+        return audit(network, data, aligned=aligned, workers=workers, progress=progress)
 
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
