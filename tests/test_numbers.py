@@ -21,7 +21,7 @@ from bise.data.digits import coloured_digits
 from conftest import toy, toy_model, trained
 
 BRIEF = {"upsilon": 2, "tau_min": 0.3, "head_epochs": 1, "steps": 8, "batch_size": 50}
-OPTIONS = ("--upsilon", "1", "--tau-min", "0.6", "--head-epochs", "1", "--steps", "4", "--batch-size", "50")
+OPTIONS = ("--upsilon", "1", "--steps", "4", "--batch-size", "60")
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def test_a_finetuning_that_ends_so_leaves_the_run_as_it_was(tmp_path):
     assert found.exit_code == 0, found.output
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     # one step, after which the weights are huge and finite
-    said = sentence(run("finetune", out, "--epochs", "1", "--steps", "1", "--lr", "1e25"))
+    said = sentence(run("finetune", out, "--epochs", "1", "--batch-size", "600", "--lr", "1e25"))
     assert "of val are not finite" in said
     listed = json.loads((out / "non_finite.json").read_text())
     assert (listed["split"], listed["epoch"]) == ("val", None)

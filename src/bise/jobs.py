@@ -31,7 +31,7 @@ from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning, NoSplit, named
-from bise.extraction import check_outputs, extract
+from bise.extraction import check_model, check_outputs, extract
 from bise.files import check_plain, check_writable, read_json, writable, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
@@ -73,6 +73,7 @@ def extract_job(
     if preset not in presets:
         raise BadInput(f"--preset {preset!r} is unknown; use {' or '.join(presets)}")
     config = presets[preset](**changes)
+    check_model(model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     cells.check_trainable()  # before there is a folder
@@ -219,6 +220,7 @@ def finetune_job(
             f"{folder} was finetuned by the demo itself; finetune a run of its own: bise extract --from {folder}"
             " --out FOLDER first"
         )
+    check_model(model)
     sub = saved(folder, "subnetwork", model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     if others := other_splits(folder, {"train": train, "val": val, "test": test}):
