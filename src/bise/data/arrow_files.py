@@ -22,11 +22,13 @@ def check_folder(folder: Path) -> Room:
     """Refuse files whose rows or packed columns wouldn't fit into memory; gives what may be taken for their columns."""
     files = sorted(_named(folder))
     room = Room(folder, sum(path.stat().st_size for path in files))
+    total = 0
     for path in files:
         for rows, packed in _batches(path):
             if packed:
                 raise BadInput(f"{path} is compressed inside, as save_to_disk writes no file; save the data set anew")
-            room.check(rows * CELL)
+            total += rows
+            room.check(total * CELL)
     return room
 
 
@@ -66,7 +68,7 @@ def _batches(path: Path) -> Iterator[tuple[int, bool]]:
 
 
 def _described(message: bytes) -> tuple[int, int, bool, int]:
-    """(kind, rows, whether compressed, bytes of columns behind it) of a message, a flatbuffer by Arrow's Message.fbs."""
+    """(kind, rows, whether compressed, bytes of columns behind it) of a message, a flatbuffer of Arrow's Message."""
     root = _u32(message, 0)
     kind, header, body = _field(message, root, 1), _field(message, root, 2), _field(message, root, 3)
     number = message[kind] if kind else 0

@@ -10,8 +10,6 @@ from bise.data.room import CELL, Room
 
 ROWS, AT_ONCE = 1 << 16, 1 << 26
 """Rows of a batch, and bytes that it may grow to where each value can be as long as all that is stored."""
-SHARED = "DELTA_BYTE_ARRAY"
-"""The encoding in which values share what they begin with."""
 
 
 def batches(path: Path, names: Sequence[str], room: Room, most: int = ROWS) -> Iterator[Any]:
@@ -33,9 +31,12 @@ def batches(path: Path, names: Sequence[str], room: Room, most: int = ROWS) -> I
             chunks = [group.column(i) for group in groups]
             largest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
             room.check(largest)
-            if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in ("STRING", "NONE"):
+            if leaf.physical_type != "BYTE_ARRAY":
+                continue
+            deltas = any("DELTA" in encoding for chunk in chunks for encoding in chunk.encodings)
+            if leaf.logical_type.type in ("STRING", "NONE") and not deltas:
                 texts.append(leaf.path)
-            if any(SHARED in chunk.encodings for chunk in chunks):
+            else:  # Arrow makes no dictionaries of them, and values may share what they begin with
                 rows = min(rows, max(1, AT_ONCE // max(1, largest)))
     with parquet.ParquetFile(path, read_dictionary=texts) as file:
         yield from file.iter_batches(batch_size=rows, columns=list(names))

@@ -27,7 +27,7 @@ class Room:
         """Refuse what needs so many bytes, before they are taken."""
         if needed > self.left:
             raise BadInput(
-                f"{self.what} has {self.size:,} bytes, and what is asked of it takes more than {self.total:,} in memory;"
+                f"{self.what} has {self.size:,} bytes, and what is read of it takes more than {self.total:,} in memory;"
                 f" name fewer columns, or, if you trust where it comes from, allow more bytes with {VARIABLE}"
             )
 
