@@ -230,15 +230,21 @@ def test_a_finetuning_that_ends_so_leaves_the_run_as_it_was(tmp_path):
     out = tmp_path / "run"
     found = run("extract", *net, "--data", "test_numbers:mild", *OPTIONS, "--out", out)
     assert found.exit_code == 0, found.output
-    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    # one step, after which the weights are huge and finite
-    said = sentence(run("finetune", out, "--epochs", "1", "--batch-size", "600", "--lr", "1e25"))
-    assert "of val are not finite" in said
+    before = contents(out)
+    # one step an epoch, after which the weights are huge and finite
+    once = ("finetune", out, "--epochs", "1", "--batch-size", "600", "--lr", "1e25")
+    assert "of val are not finite" in sentence(run(*once))
+    assert contents(out) == before
+    twice = ("finetune", out, "--epochs", "2", "--batch-size", "600", "--lr", "1e5")
+    said = sentence(run(*twice))
     listed = json.loads((out / "non_finite.json").read_text())
     assert (listed["split"], listed["epoch"]) == ("val", None)
-    assert len(listed["samples"]) > 0
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file() and path.name in before} == before
-    assert {path.name for path in out.iterdir() if path.is_file()} == {*before, "non_finite.json"}
+    assert said.endswith(f"the {len(listed['samples'])} samples of val are listed in {out / 'non_finite.json'}")
+    assert contents(out) == {**before, "non_finite.json": (out / "non_finite.json").read_bytes()}
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def mild(split):
