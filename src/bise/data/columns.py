@@ -20,6 +20,8 @@ LONGEST_LINE = 1 << 24
 """Bytes; a file without line ends is not read into memory whole."""
 CHUNK = 4096
 """Rows that are turned into columns at a time."""
+COUNTED = 1 << 20
+"""Bytes of text after which the room that is left is looked at."""
 _FORMATS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file"}
 
 
@@ -241,6 +243,7 @@ def check_kind(kind: Any, what: str) -> None:
 
 def texts(values: Iterable[Any], what: str, room: Room) -> Iterator[str]:
     """Each value of a typed column as a csv file would write it, "" for null and NaN, as long as there is room."""
+    needed = 0
     for value in values:
         if isinstance(value, str):
             text = value
@@ -252,5 +255,9 @@ def texts(values: Iterable[Any], what: str, room: Room) -> Iterator[str]:
             )
         else:
             text = str(value)
-        room.take(CELL + len(text))
+        needed += CELL + len(text)
+        if needed > COUNTED:
+            room.take(needed)
+            needed = 0
         yield text
+    room.take(needed)
