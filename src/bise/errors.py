@@ -29,11 +29,22 @@ def named(source: object) -> Iterator[None]:
 
 
 class NonFinite(BadInput):
-    """A loss or a gradient that is no number; `samples` are those of its batch."""
+    """A loss or a gradient that is no number, with the training samples of its batch; or such logits, with theirs.
 
-    def __init__(self, sentence: str, *, epoch: int, step: int, samples: Sequence[int]) -> None:
+    `epoch` and `step` are those of the loss, `split` the one that the samples are of.
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        samples: Sequence[int],
+        epoch: int | None = None,
+        step: int | None = None,
+        split: str = "train",
+    ) -> None:
         super().__init__(sentence)
-        self.epoch, self.step, self.samples = epoch, step, list(samples)
+        self.epoch, self.step, self.samples, self.split = epoch, step, list(samples), split
 
 
 class Unwritable(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 from bise.data.coders import write_tokenizer
 from bise.data.tokens import sentences_of
 from bise.errors import BadInput
+from bise.files import write_bytes
 from bise.models.outputs import call, device_of, logits_tensor, to_device
 from bise.plain import make_folder
 from bise.shrink import dtype_of, settle, sizes
@@ -176,8 +178,10 @@ def _program(module: nn.Module, inputs: tuple[Any, ...], free_length: bool = Tru
 
 
 def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...]) -> Callable[..., Tensor]:
+    content = io.BytesIO()  # on a full disk torch's own writer would end the process
     with quiet_export():
-        torch.export.save(program, path)
+        torch.export.save(program, content)
+        write_bytes(path, content.getvalue())
         # the file that was written a line above, not one from elsewhere: loading a .pt2 can run code
         return torch.export.load(path).module()
 

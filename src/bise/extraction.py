@@ -27,10 +27,10 @@ from bise.engine.validation import Validation, identity
 from bise.errors import BadInput, BiseWarning
 from bise.gates import Subnetwork
 from bise.learning import Learner
-from bise.models.outputs import call, device_of, doubt
+from bise.models.outputs import call, device_of, doubt, not_finite
 from bise.placement import one_bottleneck, place
 from bise.targets import better, without
-from bise.twin import fingerprint
+from bise.twin import check_finite_weights, fingerprint
 
 
 def extract(
@@ -127,7 +127,7 @@ def _extract(
         bottleneck=one_bottleneck(placement, model, bottleneck),
         owned=updated | placement.moved,
     )
-    check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells)
+    check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells, split="train")
     if validation is not None:
         try:
             infer(sub, validation.inputs, index=torch.arange(min(2, len(validation.cells))))
@@ -171,12 +171,13 @@ def _extract(
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is no model."""
+    """Refuse what is no model, and weights that are no numbers."""
     if not isinstance(model, nn.Module):
         made = (
             f"the class {model.__name__}; make one: {model.__name__}(...)" if isinstance(model, type) else repr(model)
         )
         raise BadInput(f"model is {made}; it takes a torch module")
+    check_finite_weights(model)
 
 
 def check_kinds(model: Any, config: Any, kind: type) -> None:
@@ -186,14 +187,19 @@ def check_kinds(model: Any, config: Any, kind: type) -> None:
         raise BadInput(f"config={config!r} is of type {type(config).__name__}; give a bise.{kind.__name__}")
 
 
-def check_outputs(logits: Tensor, cells: Cells) -> None:
-    """Refuse labels for which the model has no logit, and doubt logits that look like probabilities."""
+def check_outputs(logits: Tensor, cells: Cells, *, index: Tensor | None = None, split: str = "") -> None:
+    """Refuse labels for which the model has no logit, and logits that are no numbers; doubt what isn't like logits.
+
+    They are of the samples `index` of `split`, or of all in their order.
+    """
     highest = int(cells.y.max())
     if highest >= logits.shape[1]:
         raise BadInput(
             f"y holds the label {highest}, out of range for a model with {logits.shape[1]} classes;"
             " labels are ints from 0"
         )
+    if (found := not_finite(logits.isfinite().all(1), index=index, split=split)) is not None:
+        raise BadInput(found[0])
     if (said := doubt(logits)) is not None:
         warnings.warn(said, BiseWarning, stacklevel=3)
 

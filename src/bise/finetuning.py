@@ -53,7 +53,7 @@ def finetune(
     if isinstance(model, Subnetwork):
         model.place(inputs.example())
     tuned = owning(model)
-    check_outputs(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells)
+    check_outputs(infer(tuned, inputs, index=torch.arange(min(2, len(cells)))).logits, cells, split="train")
     validation = None if val is None else Validation(val, cells, inputs, progress)
     kept = None
     if checkpoint is not None:
@@ -64,6 +64,8 @@ def finetune(
         ]
         key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
         kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
+    if validation is not None and (kept is None or not kept.path.exists()):
+        validation(tuned, progress)  # what it refuses is refused before there is work
     history = fit(
         tuned,
         inputs,

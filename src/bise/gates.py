@@ -41,7 +41,9 @@ class Gate(nn.Module):
         self.site = site
         self.register_buffer("scores", scores)
         self.register_buffer("mask", mask)
-        constants = torch.stack([torch.zeros(site.units), torch.ones(site.units)]).to(scores.device)
+        constants = torch.stack(
+            [torch.zeros(site.units, dtype=torch.float32), torch.ones(site.units, dtype=torch.float32)]
+        ).to(scores.device)
         self.register_buffer("constants", constants, persistent=False)
         self.live: Tensor | None = None
 
@@ -109,7 +111,7 @@ class Subnetwork(nn.Module):
         device = device_of(self.network)
         modules = dict(self.network.named_modules())
         for site in sites:
-            score = torch.zeros(site.units) if scores is None else scores[site.name].float()
+            score = torch.zeros(site.units, dtype=torch.float32) if scores is None else scores[site.name].float()
             mask = score >= 0 if masks is None else masks[site.name].bool()
             if scores is None and masks is not None:  # a mask from elsewhere: scores that agree with it
                 score = mask.float() * 2 - 1

@@ -31,7 +31,7 @@ from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.errors import BadInput, BiseWarning, NoSplit, named
-from bise.extraction import check_outputs, extract
+from bise.extraction import check_model, check_outputs, extract
 from bise.files import check_writable, read_json, writable, write_json
 from bise.finetuning import finetune
 from bise.gates import Subnetwork, load
@@ -74,6 +74,7 @@ def extract_job(
     if preset not in presets:
         raise BadInput(f"--preset {preset!r} is unknown; use {' or '.join(presets)}")
     config = presets[preset](**changes)
+    check_model(model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)
     cells.check_trainable()  # before there is a folder
@@ -148,7 +149,7 @@ def _warn_of_ignorance(
     some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
     one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
     logits = infer(Subnetwork(model, ()), inputs, index=some).logits
-    check_outputs(logits, cells)
+    check_outputs(logits, cells, index=some, split="train")
     y = cells.y[some]
     correct = logits.argmax(1) == y
     right, most = float(correct.double().mean()), float(torch.bincount(y).max() / len(y))
@@ -217,6 +218,7 @@ def finetune_job(
             f"{folder} was finetuned by the demo itself; finetune a run of its own: bise extract --from {folder}"
             " --out FOLDER first"
         )
+    check_model(model)
     sub = saved(folder, "subnetwork", model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     if others := other_splits(folder, {"train": train, "val": val, "test": test}):
@@ -301,7 +303,8 @@ def audit_job(
             BiseWarning,
             stacklevel=2,
         )
-    return audit(network, data, aligned=aligned, workers=workers, progress=progress)
+    with named(split):
+        return audit(network, data, aligned=aligned, workers=workers, progress=progress)
 
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:

@@ -55,7 +55,7 @@ class Learner:
         self.device = inputs.device
         self.generator = torch.Generator().manual_seed(config.seed)
         self.scores = Scores(sub, self.device)
-        self.tau = torch.ones((), device=self.device)
+        self.tau = torch.ones((), dtype=torch.float32, device=self.device)
         self.rates = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
         self.learned: list[Tensor] = []
         """β and γ of BatchNorm, where they are learned too."""

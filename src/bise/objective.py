@@ -54,8 +54,9 @@ def log_priors(y: Tensor, b: Tensor, classes: int, bias_classes: tuple[int, ...]
     out = []
     for k, size in enumerate(bias_classes):
         known = b[:, k] >= 0
-        counts = torch.bincount(b[known, k] * classes + y[known], minlength=size * classes).view(size, classes) + 1
-        out.append(torch.cat([(counts / counts.sum(1, keepdim=True)).log(), torch.zeros(1, classes)]))
+        counts = torch.bincount(b[known, k] * classes + y[known], minlength=size * classes).view(size, classes)
+        counts = counts.float() + 1
+        out.append(torch.cat([(counts / counts.sum(1, keepdim=True)).log(), counts.new_zeros(1, classes)]))
     return out
 
 

@@ -154,7 +154,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, NonFinite):
+            if isinstance(error, NonFinite) and (self.worked or error.split == "train"):
                 raise self._kept(error) from error
             begun = self.lock is not None and not self.worked
             if isinstance(error, BadInput) and begun and not any(self.states.glob("*.safetensors")):
@@ -180,8 +180,10 @@ class Run:
                 remove_empty(self.states.parent)
             remove(self.path)
         path = self.folder / "non_finite.json"
-        write_json(path, {"job": self.job, "epoch": error.epoch, "step": error.step, "samples": error.samples})
-        return BadInput(f"{error}; the {len(error.samples)} training samples of that batch are listed in {path}")
+        about = {"job": self.job, "epoch": error.epoch, "step": error.step, "split": error.split}
+        write_json(path, about | {"samples": error.samples})
+        what = "training samples of that batch" if error.split == "train" else f"samples of {error.split}"
+        return BadInput(f"{error}; the {len(error.samples)} {what} are listed in {path}")
 
     def log(self, part: str) -> Log:
         """Takes the rows of a part of the job, from its first: what an earlier process wrote of them is dropped."""

@@ -24,7 +24,7 @@ from bise.report import add_report
 from bise.report.evidence import facts_of
 from bise.runs import Run
 from bise.sources import device_named
-from bise.twin import fingerprint
+from bise.twin import check_finite_weights, fingerprint
 
 
 def train_job(
@@ -68,6 +68,7 @@ def train_job(
     cells.check_covers(labels(test, progress=progress), "test")  # now, and not after hours of training
     model, provenance, shape = start(chosen, weights, seed=seed)
     known = identities({"train": train, "test": test})
+    check_finite_weights(model)
     whole = {
         "job": "train",
         "source": {

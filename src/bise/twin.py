@@ -135,6 +135,29 @@ def _check_weights(model: nn.Module) -> None:
             raise BadInput(f"{name} is quantised, so that its weights are no parameters; hand in the model before that")
 
 
+def check_finite_weights(model: nn.Module) -> None:
+    """Refuse NaN and infinity in a parameter or in BatchNorm's statistics, before there is work behind it.
+
+    Other buffers may hold infinity for good reason, as the masks of attention do.
+    """
+    _check_weights(model)
+    for path, module in model.named_modules():
+        tensors: dict[str, Tensor | None] = dict(module._parameters)
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            tensors |= module._buffers
+        for key, tensor in tensors.items():
+            if tensor is None or not tensor.is_floating_point() or tensor.layout != torch.strided:
+                continue
+            good = tensor.detach().float().isfinite() if tensor.element_size() == 1 else tensor.detach().isfinite()
+            if not good.all():
+                place = (~good).nonzero()[0]
+                name, where = f"{path}.{key}".lstrip("."), f" at {place.tolist()}" * bool(len(place))
+                raise BadInput(
+                    f"{type(model).__name__}: {name} holds {float(tensor.detach()[tuple(place)])}{where}; load weights"
+                    " that are numbers, as of a checkpoint before they stopped being such"
+                )
+
+
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 over the name, type, shape and bytes of every tensor."""
     digest = hashlib.sha256()

@@ -17,7 +17,7 @@ from bise.engine.training import fit
 from bise.errors import BadInput
 from bise.finetuning import owning
 from bise.measure.information import entropy, mutual_information
-from bise.models.outputs import device_of
+from bise.models.outputs import device_of, not_finite
 
 
 class PseudoLabelled(Labelled):
@@ -50,7 +50,10 @@ def pseudo_bias(
     inputs = Inputs(train, device_of(model))
     second = owning(model)
     fit(second, inputs, known, replace(config, epochs=epochs), progress=progress, label="learning the shortcut")
-    predicted = infer(second, inputs, progress=progress, label="predicting b").logits.argmax(1)
+    logits = infer(second, inputs, progress=progress, label="predicting b").logits
+    if (found := not_finite(logits.isfinite().all(1), split="train")) is not None:
+        raise BadInput(f"{found[0]}, or lower lr")
+    predicted = logits.argmax(1)
     conflicting = predicted != known.y
     if not conflicting.any():
         raise BadInput(

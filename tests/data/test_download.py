@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -36,7 +37,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(content) - start))
+        if kind == "endless":
+            self.end_headers()
+            with suppress(OSError):  # until nobody listens any more
+                while True:
+                    self.wfile.write(content)
+                    server.sent += len(content)
+        self.send_header("Content-Length", str(10**12 if kind == "huge" else len(content) - start))
         self.end_headers()
         sent = content[start:]
         if kind == "cut" and len(sent) > 1000:
@@ -60,7 +67,7 @@ def server():
 
 @pytest.fixture
 def mirror(server, monkeypatch):
-    server.asked = []
+    server.asked, server.sent = [], 0
     sums = {name: hashlib.md5(content).hexdigest() for name, content in FILES.items()}
     monkeypatch.setitem(module.SOURCES, "mnist", module.Source(mirrors=("http://unused.invalid/",), files=sums))
     return lambda kind: f"http://127.0.0.1:{server.server_port}/{kind}/"
@@ -132,6 +139,17 @@ def test_without_a_network_one_sentence_says_so(tmp_path, mirror):
         dead = f"http://127.0.0.1:{free.getsockname()[1]}/"
     with pytest.raises(BadInput, match=r"no connection .*; check the network and try again, or put the file into"):
         download("mnist", tmp_path, mirrors=[dead])
+
+
+@pytest.mark.parametrize("kind", ["endless", "huge"])
+def test_a_server_that_sends_too_much_is_left(kind, tmp_path, mirror, server, monkeypatch):
+    sums = module.SOURCES["mnist"].files
+    monkeypatch.setitem(module.SOURCES, "mnist", module.Source(mirrors=(), files=sums, largest=1 << 20))
+    with pytest.raises(BadInput, match=r"a\.gz can't be fetched .*more than the 1,048,576 bytes that such a file may"):
+        download("mnist", tmp_path, mirrors=[mirror(kind)])
+    assert list((tmp_path / "mnist").iterdir()) == []
+    assert server.sent < 16 << 20  # what waits in buffers is on top
+    whole(download("mnist", tmp_path, mirrors=[mirror(kind), mirror("good")]))
 
 
 def test_the_command(tmp_path, mirror, monkeypatch):

@@ -90,7 +90,7 @@ def biased_madlibs(
     y = torch.tensor([int(found[i].hostile) for i in chosen])
     b = torch.tensor([int(found[i].term in SELF) for i in chosen])
     if split == "train":
-        wrong = torch.rand(len(y), generator=generator) < noise
+        wrong = torch.rand(len(y), generator=generator, dtype=torch.float32) < noise
         y = torch.where(wrong, 1 - y, y)
         kept = _tied(y, b, rho, generator)
         y, b, chosen = y[kept], b[kept], [chosen[i] for i in kept.tolist()]

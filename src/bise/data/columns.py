@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from bise.data.parquet_files import batches, cells
+from bise.data.room import CELL, Room
 from bise.data.strings import Strings
 from bise.errors import BadInput
 
@@ -18,6 +20,8 @@ LONGEST_LINE = 1 << 24
 """Bytes; a file without line ends is not read into memory whole."""
 CHUNK = 4096
 """Rows that are turned into columns at a time."""
+COUNTED = 1 << 20
+"""Bytes of text after which the room that is left is looked at."""
 _FORMATS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a zip archive or an Excel file", b"PAR1": "a parquet file"}
 
 
@@ -74,7 +78,8 @@ def _csv(
     try:
         names = _header(path, next(reader), wanted, present)
         chosen = list(names) if wanted is None else list(dict.fromkeys(wanted))
-        indices = [names.index(name) for name in chosen]
+        place = {name: i for i, name in enumerate(names)}
+        indices = [place[name] for name in chosen]
         values = {name: Strings() for name in chosen}
         rows, total = [], 0
         start = lines.number + 1
@@ -154,11 +159,13 @@ def _separator(header: str, needed: Sequence[str]) -> str:
 
 def _header(path: Path, row: Sequence[str], wanted: Sequence[str] | None, present: Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in row)
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise BadInput(f"{path} has two columns named {twice!r}; rename one of them")
+    there: set[str] = set()
+    for name in names:
+        if name in there:
+            raise BadInput(f"{path} has two columns named {name!r}; rename one of them")
+        there.add(name)
     for name in (*(wanted or ()), *present):
-        if name not in names:
+        if name not in there:
             raise missing_column(path, name, names)
     return names
 
@@ -200,14 +207,17 @@ def _parquet(path: Path, wanted: Sequence[str] | None, present: Sequence[str]) -
         raise BadInput("pyarrow is not installed; install the extra: pip install 'bise[data]'") from error
     try:
         with parquet.ParquetFile(path) as file:
-            names = _header(path, file.schema_arrow.names, wanted, present)
-            chosen = list(names) if wanted is None else list(dict.fromkeys(wanted))
-            values = {name: Strings() for name in chosen}
-            total = file.metadata.num_rows
-            for batch in file.iter_batches(batch_size=1 << 16, columns=chosen):
-                batch.validate(full=True)
-                for name in chosen:
-                    values[name].extend(texts(batch.column(name).to_pylist(), f"{path}, column {name!r}"))
+            schema, total = file.schema_arrow, file.metadata.num_rows
+        names = _header(path, schema.names, wanted, present)
+        chosen = list(names) if wanted is None else list(dict.fromkeys(wanted))
+        for name in chosen:
+            check_kind(schema.field(name).type, f"{path}, column {name!r}")
+        values = {name: Strings() for name in chosen}
+        room = Room(path, path.stat().st_size)
+        for batch in batches(path, chosen, room):
+            batch.validate(full=True)
+            for name in chosen:
+                values[name].extend(texts(cells(batch.column(name)), f"{path}, column {name!r}", room))
     except pyarrow.ArrowException as error:
         raise BadInput(f"{path} is no readable parquet file ({str(error).splitlines()[0]})") from error
     if total == 0:
@@ -215,16 +225,39 @@ def _parquet(path: Path, wanted: Sequence[str] | None, present: Sequence[str]) -
     return Columns(names=names, values=values, rows=total)
 
 
-def texts(values: Sequence[Any], what: str) -> Iterator[str]:
-    """Each value of a typed column as a csv file would write it: "" for null and NaN."""
+def check_kind(kind: Any, what: str) -> None:
+    """Refuse a column of Arrow's that holds neither text nor numbers nor booleans, before a value of it is made."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    kind = getattr(kind, "storage_type", kind)
+    held = None
+    if types.is_nested(kind):
+        held = "dict" if types.is_struct(kind) else "list"
+    elif "binary" in str(kind):  # of any size, or a view
+        held = "bytes"
+    if held is not None:
+        raise BadInput(f"{what} holds {held} values; it takes text, numbers or booleans, so name other columns")
+
+
+def texts(values: Iterable[Any], what: str, room: Room) -> Iterator[str]:
+    """Each value of a typed column as a csv file would write it, "" for null and NaN, as long as there is room."""
+    needed = 0
     for value in values:
         if isinstance(value, str):
-            yield value
+            text = value
         elif value is None or (isinstance(value, float) and math.isnan(value)):
-            yield ""
+            text = ""
         elif isinstance(value, (bytes, list, dict)):
             raise BadInput(
                 f"{what} holds {type(value).__name__} values; it takes text, numbers or booleans, so name other columns"
             )
         else:
-            yield str(value)
+            text = str(value)
+        needed += CELL + len(text)
+        if needed > COUNTED:
+            room.take(needed)
+            needed = 0
+        yield text
+    room.take(needed)

@@ -42,7 +42,7 @@ def coloured_digits(*, rho: float = 0.95, seed: int = 0, copies: int = 8) -> dic
         many = copies if split == "train" else 10
         digits, targets = shade[index].repeat(many, 1, 1, 1), y[index].repeat(many)
         if split == "train":
-            own = torch.rand(len(targets), generator=generator) < rho
+            own = torch.rand(len(targets), generator=generator, dtype=torch.float32) < rho
             other = (targets + torch.randint(1, 10, (len(targets),), generator=generator)) % 10
             b = torch.where(own, targets, other)
         else:
@@ -65,6 +65,7 @@ def _shifted(digits: Tensor, generator: torch.Generator) -> Tensor:
 
 def _coloured(digits: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
     """White strokes on the palette's colour b, a little noise on it, in [−1, 1]."""
-    colour = torch.tensor(PALETTE)[b] + 0.03 * torch.randn(len(b), 3, generator=generator)
+    noise = torch.randn(len(b), 3, generator=generator, dtype=torch.float32)
+    colour = torch.tensor(PALETTE, dtype=torch.float32)[b] + 0.03 * noise
     ground = colour[:, :, None, None].expand(-1, -1, SIZE, SIZE)
     return ((digits + (1 - digits) * ground).clamp(0, 1) - 0.5) / 0.5

@@ -9,7 +9,12 @@ from typing import Any
 
 from torch import Tensor
 
+from bise.data.parquet_files import batches, held_bytes
 from bise.data.pictures import Pictures
+from bise.data.room import Room
+
+PICTURES = 1 << 10
+"""Of a parquet file that are measured at a time."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,16 @@ def parquet_pictures(path: Path, name: str) -> ParquetCells | None:
         if index < 0:
             return None
         kind = schema.field(index).type
-        held = types.is_struct(kind) and kind.get_field_index("bytes") >= 0
-        if not held and not types.is_binary(kind) and not types.is_large_binary(kind):
+        inner = [name]
+        if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # what else it holds is left alone
+            inner = [f"{name}.{part}" for part in ("bytes", "path") if kind.get_field_index(part) >= 0]
+            kind = kind.field("bytes").type
+        if not types.is_binary(kind) and not types.is_large_binary(kind):
             return None
-        return ParquetCells(parquet.read_table(path, columns=[name]).column(0))
+        room = Room(path, path.stat().st_size)
+        for batch in batches(path, inner, room, PICTURES):
+            room.take(held_bytes(batch.column(0)))
+        with parquet.ParquetFile(path) as file:
+            return ParquetCells(file.read(columns=inner).column(0))
     except (pyarrow.ArrowException, OSError):
         return None  # whoever reads the labels says what is wrong with the file

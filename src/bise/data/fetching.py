@@ -29,6 +29,8 @@ class Source:
     """Addresses of folders, each ending in a slash."""
     files: Mapping[str, str]
     """Name -> md5, in hexadecimal."""
+    largest: int = 64 << 20
+    """Bytes that a file may have: a server may send without end."""
 
 
 SOURCES = {
@@ -67,11 +69,15 @@ def download(
     for file, md5 in source.files.items():
         path = folder / file
         if not (path.is_file() and _md5(path) == md5):
-            _fetch_from_any(source.mirrors if mirrors is None else mirrors, path, md5, progress)
+            _fetch_from_any(source.mirrors if mirrors is None else mirrors, path, md5, source.largest, progress)
     return folder
 
 
-def _fetch_from_any(mirrors: Sequence[str], path: Path, md5: str, progress: Progress | None) -> None:
+class _TooLarge(ValueError):
+    """More bytes than the file has."""
+
+
+def _fetch_from_any(mirrors: Sequence[str], path: Path, md5: str, largest: int, progress: Progress | None) -> None:
     part = path.with_name(path.name + ".part")
     troubles: list[str] = []
     for mirror in mirrors:
@@ -80,8 +86,10 @@ def _fetch_from_any(mirrors: Sequence[str], path: Path, md5: str, progress: Prog
             if attempt == 1:
                 part.unlink(missing_ok=True)
             try:
-                _fetch(mirror.rstrip("/") + "/" + path.name, part, progress)
+                _fetch(mirror.rstrip("/") + "/" + path.name, part, largest, progress)
             except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+                if isinstance(error, _TooLarge):
+                    part.unlink(missing_ok=True)
                 troubles.append(f"{mirror}: {_reason(error)}")
                 break
             found = _md5(part)
@@ -98,7 +106,7 @@ def _fetch_from_any(mirrors: Sequence[str], path: Path, md5: str, progress: Prog
     )
 
 
-def _fetch(address: str, part: Path, progress: Progress | None) -> None:
+def _fetch(address: str, part: Path, largest: int, progress: Progress | None) -> None:
     """The rest of a file, appended to what `part` holds; from the beginning where the server knows no ranges."""
     done = part.stat().st_size if part.is_file() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
@@ -114,14 +122,21 @@ def _fetch(address: str, part: Path, progress: Progress | None) -> None:
             done = 0
         length = answer.headers.get("Content-Length")
         total = done + int(length) if length is not None else None
+        _check_size(total or 0, largest)
         with part.open("ab" if done else "wb") as file:
             while block := answer.read(BLOCK):
-                file.write(block)
                 done += len(block)
+                _check_size(done, largest)
+                file.write(block)
                 if progress is not None and total is not None:
                     progress(f"fetching {part.stem}", done, total)
     if total is not None and done < total:
         raise http.client.IncompleteRead(b"", total - done)
+
+
+def _check_size(size: int, largest: int) -> None:
+    if size > largest:
+        raise _TooLarge(f"more than the {largest:,} bytes that such a file may have")
 
 
 def _md5(path: Path) -> str:

@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bise.data.arrow_files import check_folder
 from bise.data.coding import Coding, known_labels
-from bise.data.columns import missing_column, read_columns, texts
+from bise.data.columns import check_kind, missing_column, read_columns, texts
 from bise.data.encoded import EncodedOf
 from bise.data.features import Encoder
 from bise.data.numbering import check_targets, held_out, number_labels, split_numbers, split_word
+from bise.data.parquet_files import cells
 from bise.data.pictures import ENDINGS
+from bise.data.room import Room
 from bise.data.strings import Strings
 from bise.data.tables import Numbered, PicturesOf, SentencesOf, Table, TableData, check_arguments, rows_of, unread
 from bise.data.transforms import Transform
@@ -110,6 +113,7 @@ def read_hugging_face(
     check_arguments(folder, target, biases, split_column, holdout, image, text, features)
     if image is not None and size is None and not labels_only:
         raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    room = check_folder(folder)
     whole, part = _loaded(folder)
     for name in filter(None, (target, *biases, split_column, image, text, *(features or ()))):
         if name not in whole.column_names:
@@ -118,29 +122,29 @@ def read_hugging_face(
         part = (
             held_out(len(whole), holdout, seed)
             if split_column is None
-            else split_numbers(_column(whole, split_column, folder), f"{folder}, column {split_column!r}")
+            else split_numbers(_column(whole, split_column, folder, room), f"{folder}, column {split_column!r}")
         )
     elif split_column is not None or holdout is not None:
         raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
     coding = like.coding if isinstance(like, TableData) else like
     classes, *groups = known_labels(coding, target, biases)
-    targets = _labels(whole, target, folder, classes)
+    targets = _labels(whole, target, folder, classes, room)
     check_targets(*targets, f"{folder}, column {target!r}")
-    found = {name: _labels(whole, name, folder, known) for name, known in zip(biases, groups, strict=True)}
+    found = {name: _labels(whole, name, folder, known, room) for name, known in zip(biases, groups, strict=True)}
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
         cells = _Cells(_undecoded(whole, image, folder), folder)
         inputs = EncodedOf(cells, size, channels, str(folder), Path())
     elif not labels_only and text is not None:
-        inputs = SentencesOf(_column(whole, text, folder), tokenizer, length)
+        inputs = SentencesOf(_column(whole, text, folder, room), tokenizer, length)
     elif not labels_only:
         used = {target, *biases, split_column}
         chosen = features or [name for name in whole.column_names if name not in used]
         encoder = None if coding is None else coding.features(folder)
         if encoder is not None:
             chosen = [column.name for column in encoder.columns if column.name in whole.column_names]
-        values = {name: _column(whole, name, folder) for name in chosen}
+        values = {name: _column(whole, name, folder, room) for name in chosen}
         inputs, encoder = rows_of(values, encoder, part == 0, folder)
     return Table.of(
         target,
@@ -275,12 +279,14 @@ def _loaded(folder: Path) -> tuple[Any, Tensor | None]:
     return whole, numbers.repeat_interleave(sizes)
 
 
-def _column(whole: Any, name: str, folder: Path) -> Strings:
+def _column(whole: Any, name: str, folder: Path, room: Room) -> Strings:
     out = Strings()
+    what = f"{folder}, column {name!r}"
+    check_kind(whole.features.arrow_schema.field(name).type, what)
     try:
         for batch in whole.select_columns([name]).with_format("arrow").iter(1 << 14):
             batch.validate(full=True)  # Arrow files are mapped as they are; lengths in them may lead anywhere
-            out.extend(texts(batch.column(name).to_pylist(), f"{folder}, column {name!r}"))
+            out.extend(texts(cells(batch.column(name)), what, room))
     except BadInput:
         raise
     except Exception as error:
@@ -293,10 +299,10 @@ def _unreadable(folder: Path, error: Exception) -> BadInput:
     return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
 
 
-def _labels(whole: Any, name: str, folder: Path, known: Sequence[str] | None) -> Numbered:
+def _labels(whole: Any, name: str, folder: Path, known: Sequence[str] | None, room: Room) -> Numbered:
     """Numbers and names; a ClassLabel keeps its own, where −1 and null are missing."""
     own = getattr(whole.features[name], "names", None)
-    column = _column(whole, name, folder)
+    column = _column(whole, name, folder, room)
     if not isinstance(own, list):
         return number_labels(column, f"{folder}, column {name!r}", known)
     numbers = torch.tensor([int(value) if value else -1 for value in column])

@@ -82,9 +82,10 @@ def assign(y: Tensor, left: float, right: float) -> Tensor:
 
 def colour(images: Tensor, b: Tensor, spread: float, generator: torch.Generator) -> Tensor:
     """uint8 [N, 3, 28, 28]: each half's colour, with one draw of noise, added to all but the fully white pixels."""
-    left = torch.tensor(LEFT)
+    left = torch.tensor(LEFT, dtype=torch.float32)
     shades = torch.stack([left[b[:, 0]], 1 - left[b[:, 1]]], 1)  # [N, 2, 3]
-    shades = (shades + spread * torch.randn(shades.shape, generator=generator)).clamp(0, 1) * 255
+    noise = torch.randn(shades.shape, generator=generator, dtype=torch.float32)
+    shades = (shades + spread * noise).clamp(0, 1) * 255
     out = torch.empty(len(images), 3, *images.shape[1:], dtype=torch.uint8)
     half = images.shape[2] // 2
     for start in range(0, len(images), CHUNK):  # as floats, all of it at once would take 0.6 GB

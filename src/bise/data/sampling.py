@@ -78,6 +78,10 @@ class Sampler:
     def _even(self, order: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """Draws with replacement, strata evenly: dealt from shuffled decks, so that none is missed for long."""
         strata = len(self.sizes)
-        decks = torch.rand(-(-count // strata), strata, generator=generator).argsort(1).flatten()[:count]
+        decks = (
+            torch.rand(-(-count // strata), strata, generator=generator, dtype=torch.float32)
+            .argsort(1)
+            .flatten()[:count]
+        )
         within = (torch.rand(count, generator=generator, dtype=torch.float64) * self.sizes[decks]).long()
         return order[self.starts[decks] + within]

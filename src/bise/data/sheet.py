@@ -58,7 +58,7 @@ def contact_sheet(data: Labelled, path: str | Path, *, per_group: int = 2, scale
         pen.text((2, top + y * high + (height - LABEL) // 2), text, fill="black")
         for c in range(len(heads)):
             found = ((cells.y == y) & (columns == c)).nonzero().flatten()
-            places = torch.linspace(0, len(found) - 1, min(per_group, len(found))).long()
+            places = torch.linspace(0, len(found) - 1, min(per_group, len(found)), dtype=torch.float32).long()
             for k, sample in enumerate(found[places].tolist()):
                 picture = Image.fromarray(_bytes(data, sample).numpy())
                 picture = picture.resize((width, height), Image.Resampling.NEAREST)

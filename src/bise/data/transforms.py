@@ -35,7 +35,7 @@ class Transform:
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor | None:
         """[count, 3] uniform random numbers for `count` pictures, or None where nothing is augmented."""
-        return torch.rand(count, DRAWS, generator=generator) if self.augments else None
+        return torch.rand(count, DRAWS, generator=generator, dtype=torch.float32) if self.augments else None
 
     def __call__(self, x: Tensor, draws: Tensor | None = None) -> Tensor:
         if draws is not None:

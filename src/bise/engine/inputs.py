@@ -128,7 +128,7 @@ class Inputs:
             return augment
         draws = self.transform.draw(count, augment) if self.transform is not None and self.augments else None
         if self.jitter:
-            more = torch.rand(count, JITTER_DRAWS, generator=augment)
+            more = torch.rand(count, JITTER_DRAWS, generator=augment, dtype=torch.float32)
             draws = more if draws is None else torch.cat([draws, more], 1)
         return None if draws is None else draws.to(self.device)
 

@@ -46,7 +46,7 @@ class Store:
         size = samples * width * 4
         self.file: int | None = None
         if size <= budget:
-            self.rows = torch.zeros(samples, width, device=device)
+            self.rows = torch.zeros(samples, width, dtype=torch.float32, device=device)
             return
         with tempfile.TemporaryFile(prefix="bise-features-") as file:  # the mapping outlives the name and the handle
             _reserve(file.fileno(), size)
@@ -73,7 +73,7 @@ class Store:
         """A copy of the rows `index` [n], which lies where the rows do."""
         if self.file is None:
             return self.rows[index]
-        taken = torch.empty(len(index), self.rows.shape[1])
+        taken = torch.empty(len(index), self.rows.shape[1], dtype=torch.float32)
         data = taken.numpy().data.cast("B")
         width = self.rows.shape[1] * 4
         for i, row in enumerate(index.tolist()):

@@ -104,7 +104,9 @@ class _Training:
         self.parameters = [p.requires_grad_() for p in free or owned]
         inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
         inputs.jitter_by(config.jitter)
-        rate = torch.tensor(config.lr, device=inputs.device) if inputs.device.type == "cuda" else None
+        rate = (
+            torch.tensor(config.lr, dtype=torch.float32, device=inputs.device) if inputs.device.type == "cuda" else None
+        )
         self.optimizer = _optimizer(self.parameters, config, rate)
         self.precision = resolved(config.precision, sub.network)
         self.generators = {"own": torch.Generator().manual_seed(config.seed), "loader": inputs.seeds}

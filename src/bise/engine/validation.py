@@ -13,8 +13,9 @@ from bise.data.contract import Progress, labels
 from bise.data.identity import identity_of
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, BiseWarning, named
+from bise.errors import BadInput, BiseWarning, NonFinite, named
 from bise.gates import Subnetwork
+from bise.models.outputs import not_finite
 
 
 def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) -> tuple[Any, ...]:
@@ -35,7 +36,8 @@ def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) 
 class Validation:
     """Accuracy over samples, mean over groups and worst group of whatever network it is called with.
 
-    Refuses a set with classes that the training set lacks. Read as the training inputs are, `beside` it.
+    Refuses a set with classes that the training set lacks, and logits that are no numbers. Read as the training inputs
+    are, `beside` it.
     """
 
     def __init__(
@@ -75,11 +77,15 @@ class Validation:
         counts = self.cells.counts
         hits = torch.zeros(len(counts) + 1, dtype=torch.float64, device=self.inputs.device)
         order = torch.arange(len(self.cells))
+        good = torch.ones(len(order), dtype=torch.bool, device=self.inputs.device)
         run = passes(sub, self.inputs, order, precision=self.precision, progress=progress, label="validating")
         with named("val"):
             for start, logits, _ in run:  # no logits are kept, and a GPU isn't waited for
                 rows = slice(start, start + len(logits))
+                good[rows] = logits.isfinite().all(1)
                 hits.index_add_(0, self.cell[rows], (logits.argmax(1) == self.y[rows]).double())
+        if (found := not_finite(good, split="val")) is not None:
+            raise NonFinite(f"{found[0]}, or lower lr", samples=found[1], split="val")
         hits = hits.cpu()
         cells = (hits[:-1] / counts)[counts > 0]
         sizes = torch.bincount(self.group_of).double()

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from bise.errors import BadInput
 
+SHOWN = 5
+"""Samples that a sentence names."""
 ENOUGH = 8
 """Outputs of fewer samples can lie between 0 and 1 by chance."""
 
@@ -76,6 +78,22 @@ def class_logits(output: Any) -> Tensor:
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)
     return logits
+
+
+def not_finite(good: Tensor, *, index: Tensor | None = None, split: str = "") -> tuple[str, list[int]] | None:
+    """A sentence where logits are no numbers, of which argmax would make predictions, and the samples that have them.
+
+    `good` [N] says whether those of the samples `index` [N] of `split`, or of all in their order, are finite.
+    """
+    bad = (~good.cpu()).nonzero().flatten()
+    if not len(bad):
+        return None
+    samples = (bad if index is None else index.cpu()[bad]).tolist()
+    shown, more = ", ".join(map(str, samples[:SHOWN])), len(samples) - SHOWN
+    which = (
+        f"sample{'s' * (len(samples) > 1)} {shown}{f' and {more:,} more' * (more > 0)}{f' of {split}' * bool(split)}"
+    )
+    return f"the model's logits for {which} are not finite; check its weights and the input's scale", samples
 
 
 def doubt(logits: Tensor) -> str | None:

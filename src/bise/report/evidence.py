@@ -212,7 +212,7 @@ def figures(cells: Cells, index: Tensor, correct: Tensor) -> dict[str, Any]:
     drawn = torch.bincount(of, minlength=len(cells.counts))
     hits = torch.bincount(of[correct], minlength=len(cells.counts))
     filled = drawn > 0
-    share = torch.where(filled, hits / drawn.clamp_min(1), 0.0).double()
+    share = torch.where(filled, hits.float() / drawn.clamp_min(1), 0.0).double()
     weight = cells.counts.double() * filled
     all_aligned = torch.zeros_like(filled)
     for cell in filled.nonzero().flatten().tolist():

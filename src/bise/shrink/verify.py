@@ -164,7 +164,7 @@ def _random(tensor: Tensor, random: torch.Generator) -> Tensor:
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=random, dtype=tensor.dtype).to(tensor.device)
     rows = tensor.view(len(tensor), -1) if tensor.dim() > 1 and tensor.numel() else tensor.reshape(1, -1)
-    order = torch.rand(rows.shape, generator=random).argsort(1).to(tensor.device)
+    order = torch.rand(rows.shape, generator=random, dtype=torch.float32).argsort(1).to(tensor.device)
     return rows.gather(1, order).view(tensor.shape)
 
 

@@ -28,7 +28,7 @@ def saturate(x: Tensor, severity: int, draws: Draws) -> Tensor:
     spread = value - low
     saturation = (spread / value.clamp_min(1e-6) * scale + shift).clamp(0, 1)
     # a channel is V · (1 − S · depth), with depth from 0 (the strongest) to 1 (the weakest)
-    red = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(1, 3, 1, 1)
+    red = torch.tensor([0.0, 1.0, 1.0], dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
     depth = torch.where(spread > 0, (value - x) / spread.clamp_min(1e-6), red)
     return value * (1 - saturation * depth)
 

@@ -103,7 +103,7 @@ def _dct() -> Tensor:
 def _halved(plane: Tensor) -> Tensor:
     """Means of 2 × 2, where libjpeg rounds sums of 4 up by 1 and by 2 in turn along a row."""
     total = F.avg_pool2d(plane[:, None], 2)[:, 0] * 4
-    bias = 1.0 + torch.arange(total.shape[-1], device=plane.device) % 2
+    bias = 1.0 + torch.arange(total.shape[-1], dtype=total.dtype, device=plane.device) % 2
     return torch.floor((total + bias) / 4)
 
 

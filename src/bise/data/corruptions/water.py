@@ -24,7 +24,7 @@ def water(x: Tensor, liquid: Tensor, strength: float) -> Tensor:
     shine = _correlated(equalised(away), torch.tensor(EMBOSS)).clamp(0, 255)
     drops = liquid * torch.round(_mean(shine))
     drops = drops / drops.amax((1, 2), keepdim=True).clamp_min(1e-6) * strength
-    return x + drops[:, None] * torch.tensor(WATER, device=x.device).view(1, 3, 1, 1) / 255
+    return x + drops[:, None] * torch.tensor(WATER, dtype=x.dtype, device=x.device).view(1, 3, 1, 1) / 255
 
 
 def edges(picture: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def edges(picture: Tensor) -> Tensor:
 
 def distances(edge: Tensor) -> Tensor:
     """[n, H, W]: the chamfer distance to the nearest edge, at most FAR."""
-    away = torch.where(edge, 0.0, FAR)
+    away = FAR * (~edge).float()
     moves = {(i * a, j * b, length) for a0, b0, length in MOVES for a, b in ((a0, b0), (b0, a0)) for i, j in _SIGNS}
     while True:
         nearer = away
@@ -66,7 +66,7 @@ def distances(edge: Tensor) -> Tensor:
 def equalised(picture: Tensor) -> Tensor:
     """[n, H, W] of bytes with the histogram of each spread evenly over 0 … 255; one grey stays as it is."""
     level = picture.long().flatten(1)
-    counts = torch.zeros(len(level), 256, device=picture.device).scatter_add_(
+    counts = torch.zeros(len(level), 256, dtype=picture.dtype, device=picture.device).scatter_add_(
         1, level, torch.ones_like(picture.flatten(1))
     )
     total = level.shape[1]

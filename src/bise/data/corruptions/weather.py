@@ -36,7 +36,9 @@ def snow(x: Tensor, severity: int, draws: Draws) -> Tensor:
     flakes = along_both(mean + spread * draws.normal(0, 1, size, size), zoom_matrix(size, zoom))
     flakes = torch.floor(torch.where(flakes < threshold, 0, flakes).clamp(0, 1) * 255)
     flakes = torch.round(streaked(flakes, radius=radius, sigma=sigma, angle=draws.between(1, -135, -45))) / 255
-    grey = (x * torch.tensor([0.299, 0.587, 0.114], device=x.device).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    grey = (x * torch.tensor([0.299, 0.587, 0.114], dtype=x.dtype, device=x.device).view(1, 3, 1, 1)).sum(
+        1, keepdim=True
+    )
     x = keep * x + (1 - keep) * torch.maximum(x, grey * 1.5 + 0.5)
     return x + flakes + flakes.flip(2, 3)
 
@@ -56,11 +58,11 @@ def frosting(size: int, draws: Draws) -> Tensor:
         narrow @ draws.normal(2, narrow.shape[1], narrow.shape[1]) @ narrow.T,
         draws.normal(3, size, size),
     )
-    shares = torch.tensor([shares for _, shares in FROST], device=kind.device)[kind].sqrt()
+    shares = torch.tensor([shares for _, shares in FROST], dtype=torch.float32, device=kind.device)[kind].sqrt()
     field = sum(shares[:, k, None, None] * part for k, part in enumerate(parts))
     assert isinstance(field, Tensor)
     levels = torch.tensor([levels for levels, _ in FROST], device=kind.device)[kind].float()
-    knots = torch.tensor(NORMAL_QUANTILES, device=kind.device)
+    knots = torch.tensor(NORMAL_QUANTILES, dtype=torch.float32, device=kind.device)
     low = (torch.bucketize(field, knots) - 1).clamp(0, len(NORMAL_QUANTILES) - 2)
     rest = (field - knots[low]) / (knots[low + 1] - knots[low])
     ends = [levels.gather(2, (low + k).flatten(1)[:, None].expand(-1, 3, -1)) for k in (0, 1)]
@@ -77,7 +79,7 @@ def fog(x: Tensor, severity: int, draws: Draws) -> Tensor:
 
 def clouds(size: int, decay: float, draws: Draws) -> Tensor:
     """[n, 1, size, size] from 0 to 1: the diamond-square fractal on a torus; `size` is a power of two."""
-    field = torch.zeros(len(draws), size, size, device=draws.index.device)
+    field = torch.zeros(len(draws), size, size, dtype=torch.float32, device=draws.index.device)
     step, wobble, stream = size, 100.0, 0
 
     def filled(neighbours: Tensor) -> Tensor:
@@ -115,5 +117,5 @@ def spatter(x: Tensor, severity: int, draws: Draws) -> Tensor:
         return water(x, liquid, strength)
     drops = along_both((liquid > threshold).float(), gaussian_matrix(size, strength))[:, None]
     drops = torch.where(drops < 0.8, 0.0, drops)
-    mud = torch.tensor(MUD, device=x.device).view(1, 3, 1, 1) / 255
+    mud = torch.tensor(MUD, dtype=x.dtype, device=x.device).view(1, 3, 1, 1) / 255
     return x * (1 - drops) + mud * drops
