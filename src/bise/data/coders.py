@@ -71,7 +71,7 @@ def coder_of(given: Any, length: int) -> Coder:
     """From a tokenizer of transformers, what AutoTokenizer knows, a vocab.txt, or a function from text to numbers."""
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise BadInput(f"length={length} is no number of tokens; give at least 1")
-    made = _loaded(given)
+    made = tokenizer_of(given)
     return _of_transformers(made, length) if hasattr(made, "pad_token_id") else _of_function(made, length)
 
 
@@ -114,7 +114,8 @@ def _of_transformers(made: Any, length: int) -> Coder:
     )
 
 
-def _loaded(given: Any) -> Any:
+def tokenizer_of(given: Any, *, local: bool = False) -> Any:
+    """What a tokenizer is given as, loaded; where it is to be `local`, no hub is asked for a name."""
     if callable(given):
         return given
     if not isinstance(given, (str, Path)):
@@ -125,12 +126,14 @@ def _loaded(given: Any) -> Any:
             if not Path(given).is_file():
                 raise BadInput(f"tokenizer={str(given)!r} does not exist; name a vocab.txt, a folder or a model")
             return library.BertTokenizer(str(given))
-        return library.AutoTokenizer.from_pretrained(str(given), trust_remote_code=False)
+        here = local or Path(given).exists()
+        return library.AutoTokenizer.from_pretrained(str(given), trust_remote_code=False, local_files_only=here)
     except BadInput:
         raise
     except Exception as error:  # transformers raises anything where a file is missing or broken
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason})") from error
+        where = "; a run's tokenizer is looked for on this machine only" if local else ""
+        raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason}){where}") from error
 
 
 def _hash(*parts: str) -> str:
