@@ -142,7 +142,7 @@ def is_trusted(run: Path, source: dict[str, Any]) -> bool:
         if found.st_mode & 0o022 and os.name == "posix":
             raise BadInput(f"{path} can be written by others; remove it, then say again which folders you trust")
         noted = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} can't be read ({error}); remove it, then say again which folders you trust") from error
