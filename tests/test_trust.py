@@ -514,6 +514,8 @@ def strangers(modules):
     found = []
     for name, file in modules.items():
         path = None if file is None else Path(file).resolve()
+        if name in ("torch.ops", "torch.classes"):  # made up by torch, as if they lay in the working folder
+            continue
         if path is None or path.is_relative_to(Path(bise.__file__).parent) or path.name == "watch.py":
             continue
         if any(path.is_relative_to(folder) for folder in installed):
