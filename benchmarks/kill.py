@@ -93,7 +93,7 @@ def prepare(folder: Path, epochs: int) -> dict[str, list[str]]:
     return {
         "train": ["train", *recipe, *often, "--out"],
         "extract": ["extract", "--model", "kill_net:make", *own, "--upsilon", "4", "--steps", "8", *often, "--out"],
-        "finetune": ["finetune", "--epochs", "10", *often],
+        "finetune": ["finetune", "--epochs", "10", "--trust", *often],  # copies of a run, which nobody trusts yet
     }
 
 
@@ -264,6 +264,7 @@ def kill(kills: int, seed: int, epochs: int) -> dict[str, Any]:
     """At least `kills` kills in all, as many of each job."""
     moments = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix="bise-kill-"))
+    os.environ["BISE_HOME"] = str(folder / "home")
     try:
         commands = prepare(folder, epochs)
         done: dict[str, Trials] = {}

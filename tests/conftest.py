@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from bise.data import Labelled
+from bise.sources import trust_run
 from small_texts import WORDS
 
 torch.set_num_threads(1)  # the models are tiny: a second thread would only wait
@@ -31,6 +33,21 @@ def data_root() -> Path:
     root = Path(os.environ["BISE_DATA"])
     assert (root / "mnist").is_dir(), f"BISE_DATA={root} holds no mnist/"
     return root
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_trust(tmp_path_factory):
+    """Which folders are trusted is remembered here, and never in the home of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BISE_HOME", str(tmp_path_factory.mktemp("bise-home")))
+        yield
+
+
+def copy_run(run: Path, to: Path) -> Path:
+    """A copy of a run, trusted as that one is, of which this process is the maker."""
+    shutil.copytree(run, to)
+    trust_run(to)
+    return to
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import shlex
 import shutil
 import zipfile
+from contextlib import suppress
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ from typer.testing import CliRunner
 
 from bise.cli import app
 from bise.data import Labelled
-from conftest import toy, toy_model
+from bise.errors import BadInput
+from bise.sources import trust_run
+from conftest import copy_run, toy, toy_model
 from small_texts import WORDS
 
 
@@ -190,6 +193,8 @@ def _runs(base):
         content = json.loads(path.read_text())
         change(content)
         path.write_text(json.dumps(content))
+        with suppress(BadInput):  # what can't even be trusted
+            trust_run(base / name)
 
     tampered("run_newer", "config.json", lambda c: c.update(schema=99))
     tampered("run_bare", "config.json", lambda c: c.pop("schema"))
@@ -207,12 +212,12 @@ def _runs(base):
     tampered("run_more_units", "subnetwork/subnetwork.json", lambda c: c["sites"][0].update(units=99))
     tampered("run_odd_dim", "subnetwork/subnetwork.json", lambda c: c["sites"][0].update(dim=7))
     for name, file in (("run_unfinished", "summary.json"), ("run_no_config", "config.json")):
-        shutil.copytree(base / "run", base / name)
+        copy_run(base / "run", base / name)
         (base / name / file).unlink()
     shutil.copytree(base / "run", base / "run_broken")
     (base / "run_broken/config.json").write_text("{ not JSON")
     (base / "run_broken/summary.json").write_text("[]")
-    shutil.copytree(base / "run", base / "run_junk")
+    copy_run(base / "run", base / "run_junk")
     (base / "run_junk/subnetwork/subnetwork.safetensors").write_bytes(b"junk")
     shutil.copytree(base / "run", base / "run_code")
     (base / "run_code/helper.py").write_text("raise SystemExit")

@@ -33,7 +33,7 @@ from bise.engine.training import _Training
 from bise.errors import NonFinite
 from bise.files import read_json
 from bise.runs import _difference
-from conftest import toy, toy_model, trained
+from conftest import copy_run, toy, toy_model, trained
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--steps", "4", "--upsilon", "1", "--batch-size", "60"]
@@ -111,8 +111,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def extracted(whole, tmp_path):
-    shutil.copytree(whole.with_name("extracted"), tmp_path / "run")
-    return tmp_path / "run"
+    return copy_run(whole.with_name("extracted"), tmp_path / "run")
 
 
 # whose folder it is

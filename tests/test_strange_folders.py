@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from bise.cli import app
-from conftest import toy, toy_model, trained
+from conftest import copy_run, toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
 SECRET = b"not yours\n"
@@ -125,7 +125,7 @@ def test_the_list_names_every_file_of_a_run(whole):
 @pytest.mark.parametrize("name", FILES)
 def test_links_and_special_files_are_refused_and_nothing_outside_changes(whole, outside, tmp_path, name, kind):
     folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+    copy_run(whole, folder)
     replace(folder / name, kind, outside)
     before = contents(outside)
     for command, arguments in commands(folder, tmp_path).items():
@@ -156,7 +156,7 @@ def test_a_folder_or_a_huge_file_in_the_place_of_a_file_is_told_of(whole, outsid
     """Where a command has no use for it, it may go on; it never hangs."""
     for command in COMMANDS:
         folder = tmp_path / command
-        shutil.copytree(whole, folder)
+        copy_run(whole, folder)
         replace(folder / name, kind, outside)
         with at_most(10 if command in COMMANDS[:4] else 60):  # the others learn or export
             result = run(*commands(folder, tmp_path)[command])
@@ -205,7 +205,7 @@ def test_a_huge_file_does_not_fill_the_memory(whole, outside, tmp_path, command)
 
 def test_a_hard_link_in_the_place_of_the_lock_or_the_log_is_not_written_through(whole, outside, tmp_path):
     folder = tmp_path / "run"
-    shutil.copytree(whole, folder)
+    copy_run(whole, folder)
     os.link(outside / "file", folder / ".lock")
     result = run("shrink", folder)
     assert result.exit_code != 0

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import bise
 from bise.cli import app
-from conftest import learned_by_heart, toy, toy_model, trained
+from conftest import copy_run, learned_by_heart, toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
 NAMES = ["files", "configuration", "log", "hashes", "units", "masks", "unchanged", "weights", "data", "shrunk"]
@@ -73,8 +73,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def copied(whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    return tmp_path / "run"
+    return copy_run(whole, tmp_path / "run")
 
 
 def test_a_whole_run_keeps_every_promise(whole):

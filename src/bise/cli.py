@@ -11,7 +11,7 @@ import typer
 
 from bise.cli_data import data_app
 from bise.cli_deploy import export, shrink
-from bise.cli_guard import VERBOSE, JsonOption
+from bise.cli_guard import VERBOSE, JsonOption, TrustOption
 from bise.cli_guard import guard as _guard
 from bise.sources import own_data
 from bise.studies.command import reproduce
@@ -192,6 +192,7 @@ def audit(
     of: Annotated[
         str, typer.Option(help="Which network of the run: subnetwork, finetuned, dense_finetuned.")
     ] = "subnetwork",
+    trust: TrustOption = False,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -200,10 +201,12 @@ def audit(
         import bise
         from bise.files import finite
         from bise.jobs import audit_job
-        from bise.sources import given, given_for
+        from bise.sources import given, given_for, trust_run
 
+        if trust and run is not None and from_run is None:
+            trust_run(run)
         if run is None or from_run is not None:
-            network, load, _ = given(model, weights, data, own, from_run, device)
+            network, load, _ = given(model, weights, data, own, from_run, device, trust=trust)
         else:
             network, load = given_for(run, model, weights, data, own, device)
         same = run is not None and data is None and from_run in (None, run)
@@ -225,6 +228,7 @@ def extract(
     data: DataOption = None,
     weights: WeightsOption = None,
     from_run: FromOption = None,
+    trust: TrustOption = False,
     device: DeviceOption = "auto",
     preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
@@ -287,7 +291,7 @@ def extract(
             "jitter": jitter,
         }
         changes = {key: value for key, value in named.items() if value is not None}
-        network, load, source = given(model, weights, data, own, from_run, device)
+        network, load, source = given(model, weights, data, own, from_run, device, trust=trust)
         if (chosen := recipe_of(source)) is not None:
             own_changes = {"paper": chosen.extract_changes(), "balanced": dict(chosen.extract_balanced)}
             changes = own_changes.get(preset, {}) | changes
@@ -327,6 +331,7 @@ def finetune(
         float | None, typer.Option(help="Turn, stretch and shift pictures at random; 1 is by up to 15 degrees.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches.")] = 0,
+    trust: TrustOption = False,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     resume: ResumeOption = False,
@@ -337,10 +342,12 @@ def finetune(
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard(resumable=True):
         from bise.jobs import finetune_job
-        from bise.sources import described_by, device_named, source_of
+        from bise.sources import described_by, device_named, source_of, trust_run
         from bise.terminal import Bars, show_run
         from bise.training_job import finetune_settings
 
+        if trust:
+            trust_run(run)
         changes = finetune_settings(preset, described_by(run))
         named: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
         named |= {"sampler": sampler, "margin": margin, "jitter": jitter}
@@ -366,13 +373,17 @@ def finetune(
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract or finetune.")],
     out: Annotated[Path | None, typer.Option(help="File to write; default report.html in the run folder.")] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make the run's page again: one file, no network, for a reader who knows no code."""
     with _guard():
         from bise.report_job import report_job
+        from bise.sources import trust_run
         from bise.terminal import Bars
 
+        if trust:
+            trust_run(run)
         with Bars() as bars:
             path = report_job(run, out, progress=bars)
         size = path.stat().st_size

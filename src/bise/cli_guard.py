@@ -13,6 +13,12 @@ from typing import Annotated, Any
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Call the functions that the run names, now and until its config.json says otherwise."
+    ),
+]
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 

@@ -12,7 +12,8 @@ from bise.files import check_writable
 from bise.jobs import evidence, other_splits, saved, split_of
 from bise.report import check_place, write_report
 from bise.runs import begun_jobs, sole
-from bise.sources import source_of
+from bise.sources import described_by, source_of
+from bise.trust import check_shown
 
 EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
 """{file: what the page shows from it}"""
@@ -38,6 +39,7 @@ def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
 
 def _gather(folder: Path, progress: Progress) -> None:
     """Measure again what the page shows beyond audits; on the data of then, or not at all."""
+    check_shown(folder, described_by(folder))
     model, splits = source_of(folder)
     data: dict[str, Any] = {name: split_of(splits, name) for name in ("train", "val", "test")}
     if others := other_splits(folder, data):

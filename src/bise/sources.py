@@ -110,24 +110,46 @@ def described_by(run: Path) -> dict[str, Any]:
     return source
 
 
+def trust_run(run: Path) -> None:
+    """What --trust says: the functions that a run names may be called, until its configuration says otherwise."""
+    from bise.trust import remember
+
+    remember(run, described_by(run))
+
+
 def source_of(run: Path) -> tuple[Any, Any]:
-    """The model and the data of a run, by what its configuration says of them."""
+    """The model and the data of a run that the user trusts, by what its configuration says of them."""
     splits = data_of(run)
     return model_of_run(run), splits
 
 
-def model_of_run(run: Path) -> Any:
-    """The model of a run, with its weights."""
+def model_of_run(run: Path, *, remedy: str = "--trust") -> Any:
+    """The model of a run, with its weights; a function of its own is called where the user trusts the run."""
+    from bise.trust import check_trusted
+
     source = described_by(run)
+    check_trusted(run, source, "model", remedy=remedy)
     weights = Path(source["weights"]) if source.get("weights") else None
     return model_of(source["model"], weights, source.get("model_arguments"))
 
 
-def data_of(run: Path) -> Any:
-    """The data of a run, as a function from a split's name."""
+def data_of(run: Path, *, remedy: str = "--trust") -> Any:
+    """The data of a run, as a function from a split's name; one of its own is called where the user trusts the run."""
+    from bise.trust import check_trusted
+
     source = described_by(run)
-    splits = splits_of(source["data"], source.get("own") or {})
+    check_trusted(run, source, "data", remedy=remedy)
+    own = dict(source.get("own") or {})
+    if "tokenizer" in own:
+        from bise.data.coders import tokenizer_of
+
+        own["tokenizer"] = tokenizer_of(own["tokenizer"], local=True)
+    splits = splits_of(source["data"], own)
     return partial(splits, **source.get("data_arguments") or {})
+
+
+NAMED = "--trust, or name your own by --model and --data"
+"""The remedy where a command takes these for a run."""
 
 
 def given_for(
@@ -145,9 +167,9 @@ def given_for(
         raise BadInput("--weights are for a model that --model names; give that too, or leave them out")
     if own and data is None:
         raise BadInput(f"--{next(iter(own)).replace('_', '-')} describes data of your own; name them with --data")
-    network = model_of_run(subject) if model is None else model_of(model, weights)
+    network = model_of_run(subject, remedy=NAMED) if model is None else model_of(model, weights)
     if data is None:
-        return network.to(device_named(device)), data_of(subject)
+        return network.to(device_named(device)), data_of(subject, remedy=NAMED)
     like = Coding.of_facts(read_summary(subject).get("data") or {})
     if like is None and Path(data).exists():
         warnings.warn(
@@ -160,7 +182,14 @@ def given_for(
 
 
 def given(
-    model: str | None, weights: Path | None, data: str | None, own: dict[str, Any], run: Path | None, device: str
+    model: str | None,
+    weights: Path | None,
+    data: str | None,
+    own: dict[str, Any],
+    run: Path | None,
+    device: str,
+    *,
+    trust: bool = False,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """(model on its device, data, description) of the run that --from names, or of --model, --weights and --data."""
     from bise.errors import BadInput
@@ -169,8 +198,12 @@ def given(
     if run is not None:
         if model or weights or data or own:
             raise BadInput("--from brings model, weights and data; leave --model, --weights, --data and the like out")
+        if trust:
+            trust_run(run)
         network, splits = source_of(run)
         return network.to(where), splits, described_by(run)
+    if trust:
+        raise BadInput("--trust is about the functions that a run names, and none is given; leave it out")
     if model is None or data is None:
         missing = "--model" if model is None else "--data"
         raise BadInput(f"{missing} is missing; give --model and --data, or --from with a run folder")
@@ -301,7 +334,7 @@ def function(name: str, option: str) -> Any:
         raise BadInput(f"{option} {name!r} names no function; write package.module:function")
     if module.endswith(".py"):
         raise BadInput(f"{option} {name!r} names a file; {_as_module(Path(module))}:{attribute}")
-    if str(Path.cwd()) not in sys.path:
+    if module.partition(".")[0] != "bise" and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         return getattr(importlib.import_module(module), attribute)

@@ -27,9 +27,6 @@ from bise.runs import begun_jobs
 from bise.shrink.verify import TOLERANCE, NotExact
 from bise.twin import digest_of, fingerprint, named_tensors
 
-Source = Callable[[], tuple[nn.Module, Callable[[str], Any]]]
-"""Gives the model and the splits that a run was made from, or raises BadInput where they can't be had."""
-
 
 @dataclass(frozen=True)
 class Promise:
@@ -63,19 +60,22 @@ class _Broken(Exception):
     """A promise that doesn't hold, and why."""
 
 
-def verify(folder: str | Path, source: Source) -> Verification:
-    """Check a run folder of demo, train, extract or finetune; `source` is asked for its model and data once."""
+def verify(folder: str | Path, source: Callable[[], nn.Module], splits: Callable[[str], Any]) -> Verification:
+    """Check a run folder of demo, train, extract or finetune against its model and the splits that it was made from.
+
+    Where either can't be had, `source` and `splits` raise BadInput, and what needs it is unchecked.
+    """
     run = read_run(Path(folder))
     for job in begun_jobs(Path(folder)):
         raise BadInput(f"{folder} isn't finished, so it promises nothing yet; run {job} again with --resume first")
-    model, splits, why = _had(source)
+    model, why = _had(source)
     found = [
         _checked("files", _files, run),
         _checked("configuration", _configuration, run),
         _checked("log", _log, run),
     ]
     if "job" in run.config and run.config["job"] == "train":
-        found += [_checked("weights", _weights, run, model, why), _checked("data", _data, run, splits, why)]
+        found += [_checked("weights", _weights, run, model, why), _checked("data", _data, run, splits)]
         return Verification(promises=tuple(found))
     found += [
         _checked("hashes", _hashes, run),
@@ -83,7 +83,7 @@ def verify(folder: str | Path, source: Source) -> Verification:
         _checked("masks", _masks, run),
         _checked("unchanged", _unchanged, run),
         _checked("weights", _weights, run, model, why),
-        _checked("data", _data, run, splits, why),
+        _checked("data", _data, run, splits),
     ]
     needed = ("files", "hashes", "units", "masks", "weights")
     sound = all(promise.state != "broken" for promise in found if promise.name in needed)
@@ -105,13 +105,11 @@ def _checked(name: str, check: Callable[..., str], *arguments: Any) -> Promise:
         )
 
 
-def _had(source: Source) -> tuple[nn.Module | None, Callable[[str], Any] | None, str]:
+def _had(source: Callable[[], nn.Module]) -> tuple[nn.Module | None, str]:
     try:
-        model, splits = source()
+        return source().cpu().eval(), ""
     except BadInput as error:
-        return None, None, " ".join(str(error).split())
-    model.cpu().eval()
-    return model, splits, ""
+        return None, " ".join(str(error).split())
 
 
 def _files(run: RunFiles) -> str:
@@ -263,13 +261,11 @@ def _weights(run: RunFiles, model: nn.Module | None, why: str) -> str:
     return f"SHA-256 {found[:12]}… of the model's weights, as then"
 
 
-def _data(run: RunFiles, splits: Callable[[str], Any] | None, why: str) -> str:
+def _data(run: RunFiles, splits: Callable[[str], Any]) -> str:
     """The data that can be had today are those of then, as far as a hash of them goes, and what was noted of them."""
     noted = [content["sha256"] for content in (run.config, run.finetune) if "sha256" in (content or {})]
     if not noted:
         raise Missing("the run was written before hashes of data were")
-    if splits is None:
-        raise Missing(f"the model can't be had: {why}")
     data = {name: _split(splits, name) for name in SPLITS if any(name in one for one in noted)}
     found = identities(data)
     for name, known in found.items():
@@ -319,13 +315,13 @@ def _split(splits: Callable[[str], Any], name: str) -> Any:
         raise Missing(f"the data can't be had: {' '.join(str(error).split())}") from error
 
 
-def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any] | None, why: str) -> str:
+def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any], why: str) -> str:
     """Shrunk again, each subnetwork computes what the masked one does."""
     noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "finetuned")}
     for name, figures in noted.items():
         if not (figures.get("difference_float64") or 0) <= TOLERANCE:
             raise _Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")
-    if model is None or splits is None:
+    if model is None:
         raise Missing(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")
     found = [data for data in (_split(splits, "test"), _split(splits, "train")) if data is not None]
     if not found:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from bise.cli_guard import JsonOption, guard
+from bise.cli_guard import JsonOption, TrustOption, guard
 
 SIGNS = {"holds": "✓ holds", "broken": "✗ broken", "unchecked": "○ unchecked"}
 
@@ -24,6 +25,7 @@ def verify(
         ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or a state dict in .pt.")] = None,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check that a run keeps its promises; exit code 1 where one is broken."""
@@ -33,18 +35,23 @@ def verify(
 
         from bise.errors import BadInput
         from bise.files import SCHEMA
-        from bise.sources import data_of, model_of, model_of_run
+        from bise.sources import data_of, model_of, model_of_run, trust_run
         from bise.terminal import show_table
         from bise.verification import verify as check
 
         if weights is not None and model is None:
             raise BadInput("--weights needs the model that they belong to; name it with --model")
+        if trust:
+            trust_run(run)
         given = None if model is None else model_of(model, weights)  # what was asked for by name has to be there
 
-        def source() -> tuple[Any, Any]:
-            return model_of_run(run) if given is None else given, lambda split: data_of(run)(split)
-
-        found = check(run, source)
+        remedy = "--trust, or name the model by --model"
+        splits = cache(partial(data_of, run))  # asked for only where a check needs them
+        found = check(
+            run,
+            lambda: model_of_run(run, remedy=remedy) if given is None else given,
+            lambda split: splits()(split),
+        )
         if as_json:
             print(json.dumps({"schema": SCHEMA, "run": str(run), **found.as_dict()}, indent=2))
         else:

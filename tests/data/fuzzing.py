@@ -163,7 +163,7 @@ def run_folder(folder):
     (folder / "run/report.html").unlink()
 
     def read():
-        verify(folder / "run", lambda: (net(), lambda split: None))  # without data nothing is shrunk, which is slow
+        verify(folder / "run", net, lambda split: None)  # without data nothing is shrunk, which is slow
         described_by(folder / "run")
         write_report(folder / "run", folder.parent / "report.html")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def coder_of(given: Any, length: int) -> Coder:
     """From a tokenizer of transformers, what AutoTokenizer knows, a vocab.txt, or a function from text to numbers."""
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise BadInput(f"length={length} is no number of tokens; give at least 1")
-    made = _loaded(given)
+    made = tokenizer_of(given)
     return _of_transformers(made, length) if hasattr(made, "pad_token_id") else _of_function(made, length)
 
 
@@ -120,7 +121,8 @@ def _uncut(made: str) -> str:
     return json.dumps({**json.loads(made), "truncation": None, "padding": None}, sort_keys=True)
 
 
-def _loaded(given: Any) -> Any:
+def tokenizer_of(given: Any, *, local: bool = False) -> Any:
+    """What a tokenizer is given as, loaded; where it is to be `local`, no hub is asked for a name."""
     if callable(given):
         return given
     if not isinstance(given, (str, Path)):
@@ -131,12 +133,26 @@ def _loaded(given: Any) -> Any:
             if not Path(given).is_file():
                 raise BadInput(f"tokenizer={str(given)!r} does not exist; name a vocab.txt, a folder or a model")
             return library.BertTokenizer(str(given))
-        return library.AutoTokenizer.from_pretrained(str(given), trust_remote_code=False)
+        with _offline() if local else nullcontext():
+            return library.AutoTokenizer.from_pretrained(str(given), trust_remote_code=False, local_files_only=local)
     except BadInput:
         raise
     except Exception as error:  # transformers raises anything where a file is missing or broken
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason})") from error
+        where = "; a run's tokenizer is looked for on this machine only" if local else ""
+        raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason}){where}") from error
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """While open, no hub is asked for anything: `local_files_only` alone still sends it word of who is at work."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _hash(*parts: str) -> str:
