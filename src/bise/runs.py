@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ import torch
 from bise import __version__
 from bise.data.contract import Log
 from bise.engine.checkpoints import EVERY, key_of
-from bise.errors import BadInput, BiseWarning, NonFinite
+from bise.errors import BadInput, NonFinite, caution
 from bise.files import (
     SCHEMA,
     check_plain,
@@ -77,7 +76,7 @@ class Run:
         if self.finished is None:
             self._open(resume)
         if self.finished is not None:
-            warnings.warn(f"{self.folder} holds this run, finished; nothing was done", BiseWarning, stacklevel=2)
+            caution(f"{self.folder} holds this run, finished; nothing was done")
 
     def _finished(self) -> dict[str, Any] | None:
         """The summary of this very run, or None where there is more to do; any other run is refused."""
