@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
             caution(
                 f"{' and '.join(lacking)} of {folder} can't be made again ({error}), so the page has no {what}",
             )
-    return write_report(folder, out)
+    with sole(folder) if out is None else nullcontext():
+        return write_report(folder, out)
 
 
 def _gather(folder: Path, progress: Progress) -> None:

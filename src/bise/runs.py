@@ -121,8 +121,7 @@ class Run:
             self._close()
 
     def _begin(self, begun: bool) -> None:
-        for left in (*self.folder.rglob(".*.part*"), *self.folder.glob("checkpoints/.*")):  # by a process that died
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        _sweep(self.folder)
         (self.folder / "non_finite.json").unlink(missing_ok=True)  # of an attempt before this one
         if not begun:  # whose states may be there: its configuration was taken away
             shutil.rmtree(self.states, ignore_errors=True)
@@ -236,9 +235,17 @@ def sole(folder: Path) -> Iterator[None]:
     with writing(folder):
         lock = Lock(folder)
     try:
+        with writing(folder):
+            _sweep(folder)
         yield
     finally:
         lock.release()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a process that died has left; only for the one that holds the folder."""
+    for left in (*folder.rglob(".*.part*"), *folder.glob("checkpoints/.*")):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def check_complete(folder: Path) -> None:
