@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,14 @@ def data_root() -> Path:
     root = Path(os.environ["BISE_DATA"])
     assert (root / "mnist").is_dir(), f"BISE_DATA={root} holds no mnist/"
     return root
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C is heard, here and in what is started from here, also where the tests run under nohup."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

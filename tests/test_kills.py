@@ -164,3 +164,58 @@ def test_what_only_reads_writes_nothing_in_the_folder(warm, extracted, mnist, tm
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     good(warm, words)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+# two at the same time
+
+REFUSED = ("is in use by another process", "begun and not finished")
+
+
+def both(warm, words, *, folder, extracted, there):
+    """Start a command twice at the same time: one works; the other does too, or ends with one sentence."""
+    prepare(folder, extracted, there)
+    found = warm.run(words, words)
+    codes = sorted(code for code, *_ in found)
+    assert codes in ([0, 0], [0, 2]), found
+    for code, _, errors, _ in found:
+        if code:
+            (line,) = errors.splitlines()
+            assert line.startswith("bise: ")
+            assert any(reason in line for reason in REFUSED)
+    assert left(folder) == []
+    return content(folder)
+
+
+def together(warm, name, times, tmp_path, extracted, mnist):
+    words, there = commands(tmp_path / "at", mnist)[name]
+    prepare(tmp_path / "at", extracted, there)
+    good(warm, words)
+    whole = content(tmp_path / "at")
+    for _ in range(times):
+        assert both(warm, words, folder=tmp_path / "at", extracted=extracted, there=there) == whole
+
+
+@pytest.mark.parametrize("name", ["extract", "finetune", "report"])
+def test_two_processes_on_one_folder(warm, extracted, mnist, tmp_path, name):
+    together(warm, name, 3, tmp_path, extracted, mnist)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WRITES)
+def test_two_processes_on_one_folder_many_times(warm, extracted, mnist, tmp_path, name):
+    together(warm, name, 40, tmp_path, extracted, mnist)
+
+
+@pytest.mark.parametrize("name", ["extract", pytest.param("finetune", marks=pytest.mark.long)])
+def test_two_processes_go_on_with_one_run(warm, extracted, mnist, tmp_path, name):
+    """Both resume what a third one, which was killed, had begun."""
+    words, there = commands(tmp_path / "at", mnist)[name]
+    prepare(tmp_path / "at", extracted, there)
+    good(warm, words)
+    whole = content(tmp_path / "at")
+    prepare(tmp_path / "at", extracted, there)
+    assert warm.run(words, kill=60)[0][0] == -9
+    found = warm.run([*words, "--resume"], [*words, "--resume"])
+    assert sorted(code for code, *_ in found) in ([0, 0], [0, 2]), found
+    assert content(tmp_path / "at") == whole
+    assert left(tmp_path / "at") == []
