@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ def copy_run(run: Path, to: Path) -> Path:
     shutil.copytree(run, to)
     trust_run(to)
     return to
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C is heard, here and in what is started from here, also where the tests run under nohup."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

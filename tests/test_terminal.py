@@ -239,7 +239,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path):
         assert process.stderr.read() == ""
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path):
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path, ctrl_c):
     process = subprocess.Popen(
         [*MAIN, "demo", "--out", str(tmp_path / "run")],
         stdout=subprocess.PIPE,

@@ -1,6 +1,16 @@
-"""`python -m bise`: the command line where the package is on the path and not installed."""
+"""Entry point of the command `bise`, and of `python -m bise`: Ctrl-C is heard before anything is imported."""
 
-from bise.cli import main
+from __future__ import annotations
+
+from bise import interrupts
+
+
+def main() -> None:
+    interrupts.take()
+    from bise.cli import main as command
+
+    command()
+
 
 if __name__ == "__main__":
     main()

@@ -22,6 +22,7 @@ from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, 
 from bise.measure.information import mutual_information
 from bise.measure.probes import Probe, linear_probe
 from bise.models.outputs import device_of
+from bise.output import one_line
 from bise.placement import one_bottleneck, place
 
 
@@ -106,7 +107,7 @@ class Audit:
             f"unbiased    {_share(self.unbiased, self.groups.interval['unbiased'])}  mean over"
             f" {len(self.by_group)} groups",
             f"worst group {_share(self.worst_group, self.groups.interval['worst_group'])}"
-            f"  {self.groups.worst_group_name}",
+            f"  {one_line(self.groups.worst_group_name)}",
             f"aligned     {_share(self.aligned.accuracy, self.aligned.interval)}  {self.aligned.n} samples",
             f"conflicting {_share(self.conflicting.accuracy, self.conflicting.interval)}  {self.conflicting.n} samples",
         ]
@@ -118,14 +119,15 @@ class Audit:
         if self.without_bias:
             lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
         for bias in self.biases:
+            name = one_line(bias.bias)
             lines.append(
-                f"{bias.bias}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
+                f"{name}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
                 f" demographic parity {bias.demographic_parity_difference:.3f},"
                 f" equalised odds {bias.equalized_odds_difference:.3f}"
             )
             if bias.probe is not None:
                 lines.append(
-                    f"{bias.bias}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
+                    f"{name}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
                     f" (a constant answer: {100 * bias.probe.chance:.1f} %), all groups counting evenly"
                 )
         return "\n".join(lines)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bise import interrupts, output
 from bise.cli_data import data_app
 from bise.cli_deploy import export, shrink
 from bise.cli_guard import VERBOSE, JsonOption, TrustOption
 from bise.cli_guard import guard as _guard
+from bise.output import show, show_json
 from bise.sources import own_data
 from bise.studies.command import reproduce
 from bise.usage import OneSentence
@@ -59,7 +60,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from bise import __version__
 
-        print(f"bise {__version__}")
+        show(f"bise {__version__}")
         raise typer.Exit
 
 
@@ -74,7 +75,8 @@ def _root(
 ) -> None:
     """Find the unbiased network inside a biased classifier, without changing one of its weights.
 
-    Exit codes: 0, done; 1, the run failed; 2, bad input; 130, stopped by Ctrl-C.
+    Exit codes: 0, done; 1, the run failed; 2, bad input; 3, done, but the output couldn't be written; 130, stopped by
+    Ctrl-C; 141, done, but the output's reader had left.
     """
     VERBOSE.set(verbose)
 
@@ -138,12 +140,10 @@ def train(
 ) -> None:
     """Train a vanilla model by a recipe, and audit it; go on with bise extract --from."""
     with _guard(resumable=True):
-        from rich.console import Console
-
         from bise.files import finite
         from bise.recipes import recipe
         from bise.sources import rho_of
-        from bise.terminal import Bars, audit_table, show_place, show_table
+        from bise.terminal import Bars, audit_table, console, show_place, show_table
         from bise.training_job import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
@@ -165,12 +165,12 @@ def train(
                 every=checkpoint_every,
             )
         if as_json:
-            print(json.dumps(finite(summary), indent=2))
+            show_json(finite(summary))
             return
-        console = Console()
-        show_table(console, audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
-        console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
-        show_place(console, out, summary["seconds"])
+        out_console = console()
+        show_table(out_console, audit_table("Accuracy on the test split, %", {"vanilla": summary["vanilla"]}))
+        out_console.print(f"started from: {summary['start']}; weights: sha256 {summary['weights']['sha256'][:12]}…")
+        show_place(out_console, out, summary["seconds"])
 
 
 @app.command(epilog="Example: bise audit --model nets:make --weights net.safetensors --data nets:load")
@@ -213,10 +213,10 @@ def audit(
         with bise.Bars() as bars:
             found = audit_job(network, load, run, of=of, split=split, same=same, workers=workers, progress=bars)
         if as_json:
-            print(json.dumps(finite(found.as_dict()), indent=2))
+            show_json(finite(found.as_dict()))
         else:
             where = f", on {split or 'test'}" if same or split else ""
-            print(found if run is None else f"{run}, {of}{where}:\n{found}")
+            show(found if run is None else f"{run}, {of}{where}:\n{found}")
 
 
 @app.command(epilog="Example: bise extract --model nets:make --weights net.safetensors --data nets:load --out runs/a")
@@ -387,7 +387,10 @@ def report(
         with Bars() as bars:
             path = report_job(run, out, progress=bars)
         size = path.stat().st_size
-        print(json.dumps({"report": str(path), "bytes": size}) if as_json else f"{path}  ({size / 1000:.0f} kB)")
+        if as_json:
+            show_json({"report": str(path), "bytes": size}, indent=None)
+        else:
+            show(f"{path}  ({size / 1000:.0f} kB)")
 
 
 app.command(epilog="Example: bise shrink runs/a --out model.pt2 --onnx model.onnx")(shrink)
@@ -398,9 +401,13 @@ app.command(epilog="Example: bise reproduce biased-mnist --scale smoke")(reprodu
 
 def main() -> None:
     """Entry point of the command `bise`; -v may stand anywhere."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # what a terminal of few characters can't show is no reason to fail
-            stream.reconfigure(errors="replace")
+    interrupts.take()
+    output.open_streams()
     given = sys.argv[1:]
     loud = [word for word in given if word in ("-v", "--verbose")]
-    app(loud[:1] + [word for word in given if word not in ("-v", "--verbose")])
+    try:
+        app(loud[:1] + [word for word in given if word not in ("-v", "--verbose")])
+    except SystemExit as end:
+        code = output.close_streams(end.code if isinstance(end.code, int) else 0)
+        interrupts.leave()
+        sys.exit(code)

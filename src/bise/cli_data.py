@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bise.cli_guard import JsonOption, guard
+from bise.output import show, show_json
 from bise.sources import own_data
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
@@ -31,10 +31,10 @@ def data_check(
         with Bars() as bars:
             found = check_job(source, own, files=files, progress=bars)
         if as_json:
-            print(json.dumps({"schema": SCHEMA, **finite(found.as_dict())}, indent=2))
+            show_json({"schema": SCHEMA, **finite(found.as_dict())})
         else:
             for line in check_lines(found):
-                print(line)
+                show(line)
         if not found.works:
             raise typer.Exit(1)
 
@@ -58,7 +58,10 @@ def data_sheet(
         if out.suffix.lower() != ".png":
             raise BadInput(f"--out {out} should end in .png")
         sheet_job(source, own, out, split=split, per_group=per_group, scale=scale)
-        print(json.dumps({"sheet": str(out)}) if as_json else out)
+        if as_json:
+            show_json({"sheet": str(out)}, indent=None)
+        else:
+            show(out)
 
 
 @data_app.command("download", epilog="Example: bise data download mnist --data-root data")
@@ -75,4 +78,7 @@ def data_download(
         with Bars() as bars:
             folder = download(name, data_root, progress=bars)
         found = {"folder": str(folder), "checked": "md5"}
-        print(json.dumps(found) if as_json else f"{folder}: all files are there, md5 checked")
+        if as_json:
+            show_json(found, indent=None)
+        else:
+            show(f"{folder}: all files are there, md5 checked")

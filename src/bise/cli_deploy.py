@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bise.cli_guard import JsonOption, TrustOption, guard
+from bise.output import show_json
 
 
 def shrink(
@@ -38,13 +38,11 @@ def export(
 
 def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], trust: bool, as_json: bool) -> None:
     """Shrink a run's network, write each file that is named, and show the figures."""
-    from rich.console import Console
-
     from bise.errors import BadInput
     from bise.files import finite
     from bise.jobs import shrink_job
     from bise.sources import source_of, trust_run
-    from bise.terminal import Bars, show_table, shrunk_table
+    from bise.terminal import Bars, console, show_table, shrunk_table
 
     for path, endings in files:
         if path is not None and path.suffix not in endings:
@@ -56,6 +54,6 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
         named = [path for path, _ in files if path is not None]
         figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
     if as_json:
-        print(json.dumps(finite(figures), indent=2))
+        show_json(finite(figures))
     else:
-        show_table(Console(), shrunk_table(figures))
+        show_table(console(), shrunk_table(figures))

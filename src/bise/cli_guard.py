@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +9,10 @@ from contextvars import ContextVar
 from typing import Annotated, Any
 
 import typer
+
+from bise import interrupts
+from bise.errors import BadInput, BiseWarning, Unwritable, cautions_go_to
+from bise.output import one_line, tell
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
 TrustOption = Annotated[
@@ -23,44 +25,59 @@ VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
 @contextmanager
-def guard(resumable: bool = False) -> Iterator[None]:
-    """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130; any other failure in one and 1."""
-    import warnings
+def guard(resumable: bool = False, how: str = "") -> Iterator[None]:
+    """Bad input ends in one sentence and exit code 2; Ctrl-C in one line and 130; any other failure in one and 1.
 
-    from bise.errors import BadInput, BiseWarning, Unwritable
-
-    def tell(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if VERBOSE.get() or issubclass(category, BiseWarning):
-            print(f"warning: {message}", file=sys.stderr)
-
+    `how` says in that line how to go on, where it is another way than most commands'.
+    """
+    again = f"run the same command again {'with --resume to go on' if resumable else 'to start over'}"
     try:
-        with warnings.catch_warnings():
-            if VERBOSE.get():
-                warnings.simplefilter("always")
-            warnings.simplefilter("always", BiseWarning)
-            warnings.showwarning = tell
-            yield
-            sys.stdout.flush()  # here, where a closed pipe is met with grace
-    except BadInput as error:
-        print(f"bise: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    except BrokenPipeError as error:  # as in bise audit … | head: who reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt as error:
-        how = "with --resume to go on" if resumable else "to start over"
-        print(f"bise: stopped; run the same command again {how}", file=sys.stderr)
-        raise typer.Exit(130) from error
-    except Unwritable as error:
-        remedy = ", then go on with --resume" if resumable else " and run the same command again"
-        print(f"bise: the run failed: {error}; make room or allow writing there{remedy}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        try:
+            interrupts.catch(f"bise: stopped; {how or again}")
+            with _warnings_told():
+                yield
+        finally:
+            interrupts.catch_no_more()
     except (typer.Exit, typer.Abort):
         raise
+    except KeyboardInterrupt as error:
+        interrupts.tell()
+        raise typer.Exit(interrupts.STOPPED) from error
     except Exception as error:
+        if interrupts.came():  # a library has made another error of it
+            interrupts.tell()
+            raise typer.Exit(interrupts.STOPPED) from error
+        raise typer.Exit(_told(error, resumable)) from error
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Ours go to standard error in any case, other libraries' with -v only."""
+    import warnings
+
+    def say(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if VERBOSE.get() or issubclass(category, BiseWarning):
+            tell(f"warning: {message}")
+
+    with warnings.catch_warnings(), cautions_go_to(lambda sentence: tell(f"warning: {one_line(sentence)}")):
         if VERBOSE.get():
-            traceback.print_exc()
-        else:
-            what = (str(error).strip().splitlines() or ["no message"])[0]
-            print(f"bise: the run failed: {type(error).__name__}: {what} (-v shows where)", file=sys.stderr)
-        raise typer.Exit(1) from error
+            warnings.simplefilter("always")
+        warnings.simplefilter("always", BiseWarning)
+        warnings.showwarning = say
+        yield
+
+
+def _told(error: Exception, resumable: bool) -> int:
+    """Say what went wrong; gives the exit code."""
+    if isinstance(error, BadInput):
+        tell(f"bise: {' '.join(str(error).splitlines())}")
+        return 2
+    if isinstance(error, Unwritable):
+        remedy = ", then go on with --resume" if resumable else " and run the same command again"
+        tell(f"bise: the run failed: {error}; make room or allow writing there{remedy}")
+    elif VERBOSE.get():
+        tell(traceback.format_exc())
+    else:
+        what = (str(error).strip().splitlines() or ["no message"])[0]
+        tell(f"bise: the run failed: {type(error).__name__}: {what} (-v shows where)")
+    return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import nn
 from bise.data.contract import Progress
 from bise.data.tokens import sentences_of
 from bise.engine.inputs import Inputs
-from bise.errors import BiseWarning
+from bise.errors import caution
 from bise.exporting import check_target, export, tokenizer_file
 from bise.gates import Subnetwork
 from bise.measure.size import latency, size, sparsity
@@ -56,7 +55,7 @@ def sizes(sub: Subnetwork, data: Any, progress: Progress) -> dict[str, Any]:
     except Exception as error:
         why = (str(error).strip().splitlines() or ["no message"])[0]
         note = f"the closed units could not be taken out, so sizes are not known ({type(error).__name__}: {why})"
-        warnings.warn(note, BiseWarning, stacklevel=2)
+        caution(note)
         sub.record["notes"].append(note)
         return {}
     finally:

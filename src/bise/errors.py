@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -59,3 +60,24 @@ class Unwritable(OSError):
 
 class BiseWarning(UserWarning):
     """Something that works but will probably not do what was meant."""
+
+
+_listeners: list[Callable[[str], None]] = []
+
+
+def caution(sentence: str, *, stacklevel: int = 2) -> None:
+    """Give a BiseWarning; a command says it even where the user's own module has silenced Python's warnings."""
+    if _listeners:
+        _listeners[-1](sentence)
+    else:
+        warnings.warn(sentence, BiseWarning, stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def cautions_go_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """While open, `listener` takes the sentences of all cautions."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

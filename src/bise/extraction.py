@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.gates import Subnetwork
 from bise.learning import Learner
 from bise.models.outputs import call, device_of, doubt, not_finite
@@ -82,7 +81,7 @@ def extract(
         )
         found = better(found, again, config)
     for note in found.record["notes"]:
-        warnings.warn(note, BiseWarning, stacklevel=2)
+        caution(note)
     return found
 
 
@@ -201,7 +200,7 @@ def check_outputs(logits: Tensor, cells: Cells, *, index: Tensor | None = None, 
     if (found := not_finite(logits.isfinite().all(1), index=index, split=split)) is not None:
         raise BadInput(found[0])
     if (said := doubt(logits)) is not None:
-        warnings.warn(said, BiseWarning, stacklevel=3)
+        caution(said, stacklevel=3)
 
 
 def batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -30,7 +29,7 @@ from bise.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, BiseWarning, NoSplit, named
+from bise.errors import BadInput, NoSplit, caution, named
 from bise.extraction import check_model, check_outputs, extract
 from bise.files import check_writable, read_json, writable, write_json
 from bise.finetuning import finetune
@@ -120,7 +119,7 @@ def extract_job(
         summary["subnetwork"] = summary.get("subnetwork", {}) | counted
         untested = [] if test is None else cells.unjudged(labels(test, progress=progress), "test")
         for note in untested:
-            warnings.warn(note, BiseWarning, stacklevel=2)
+            caution(note)
         summary |= {
             "weights": {"before": sub.record["weights_before"], "after": fingerprint(model)},
             "selection": sub.record["selection"],
@@ -160,19 +159,17 @@ def _warn_of_ignorance(
         even, chance = sum(float(correct[y == one].double().mean()) for one in seen) / len(seen), 1 / len(seen)
         if len(seen) > 1 and even < chance + (1 - chance) / 8:
             names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10)))
-            warnings.warn(
+            caution(
                 f"the model classifies {even:.0%} of {len(y)} training samples right, each class counting evenly, and"
                 f" guessing would make {chance:.0%}; its outputs are read in the order {names}"
                 f"{' …' * (cells.classes > 10)}: if it was trained with another, number the classes in the data as the"
                 " model does, 0, 1, …",
-                BiseWarning,
                 stacklevel=3,
             )
     elif right < most + (1 - most) / 4:  # untrained models of two or three classes may do better than one class
-        warnings.warn(
+        caution(
             f"the model classifies {right:.0%} of {len(y)} training samples right, and always saying one class would"
             f" make {most:.0%}; if its trained weights are in a file, stop and give that by --weights",
-            BiseWarning,
             stacklevel=3,
         )
 
@@ -181,10 +178,9 @@ def _warn_of_same(splits: Mapping[str, Any]) -> None:
     """Say where two splits are the very same data: figures on the later one prove nothing."""
     for one, other in combinations(splits, 2):
         if splits[other] is not None and same_samples(splits[one], splits[other]):
-            warnings.warn(
+            caution(
                 f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
                 " that were not seen before; give each split samples of its own",
-                BiseWarning,
                 stacklevel=3,
             )
 
@@ -300,10 +296,8 @@ def audit_job(
         train = split_of(splits, "train")
         aligned = None if train is None else labels(train, progress=progress)
     if folder is not None and same and other_splits(folder, {split: data}):
-        warnings.warn(
+        caution(
             f"{split} isn't what it was when {folder} was made, so that these figures can't be held against the run's",
-            BiseWarning,
-            stacklevel=2,
         )
     with named(split):
         return audit(network, data, aligned=aligned, workers=workers, progress=progress)
@@ -313,10 +307,9 @@ def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
     """Which of {name: data} aren't what they were when the run in `folder` was made, as far as it noted that."""
     noted = read_json(folder / "config.json").get("sha256") or {}
     if any(is_older(noted.get(name)) for name in splits):
-        warnings.warn(
+        caution(
             f"an earlier version noted which data {folder} was made from, so whether they changed isn't known; extract"
             " anew to have that noted",
-            BiseWarning,
             stacklevel=3,
         )
     asked = {name: data for name, data in splits.items() if name in noted and not is_older(noted[name])}
@@ -353,11 +346,9 @@ def shrink_job(
             write_json(folder / "summary.json", summary)
             add_report(folder)
     if not noted:
-        warnings.warn(
+        caution(
             f"{folder} can't be written, so its summary and its page don't tell of {', '.join(map(str, files))}; keep"
             " these figures beside the files",
-            BiseWarning,
-            stacklevel=2,
         )
     return figures
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from bise.data.contract import Progress, labels
-from bise.errors import BadInput, BiseWarning, Unwritable
+from bise.errors import BadInput, Unwritable, caution
 from bise.files import check_writable
 from bise.jobs import evidence, other_splits, saved, split_of
 from bise.report import check_place, write_report
@@ -29,12 +29,11 @@ def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
             _gather(folder, progress)
         except (BadInput, Unwritable) as error:
             what = " and ".join(EVIDENCE[name] for name in lacking)
-            warnings.warn(
+            caution(
                 f"{' and '.join(lacking)} of {folder} can't be made again ({error}), so the page has no {what}",
-                BiseWarning,
-                stacklevel=2,
             )
-    return write_report(folder, out)
+    with sole(folder) if out is None else nullcontext():
+        return write_report(folder, out)
 
 
 def _gather(folder: Path, progress: Progress) -> None:

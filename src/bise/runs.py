@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ import torch
 from bise import __version__
 from bise.data.contract import Log
 from bise.engine.checkpoints import EVERY, key_of
-from bise.errors import BadInput, BiseWarning, NonFinite
+from bise.errors import BadInput, NonFinite, caution
 from bise.events import append_events
 from bise.files import SCHEMA, append_bytes, finite, read_bytes, read_json, write_bytes, write_json, writing
 from bise.locks import NAME, Lock
@@ -68,7 +67,7 @@ class Run:
         if self.finished is None:
             self._open(resume)
         if self.finished is not None:
-            warnings.warn(f"{self.folder} holds this run, finished; nothing was done", BiseWarning, stacklevel=2)
+            caution(f"{self.folder} holds this run, finished; nothing was done")
 
     def _finished(self) -> dict[str, Any] | None:
         """The summary of this very run, or None where there is more to do; any other run is refused."""
@@ -113,8 +112,7 @@ class Run:
             self._close()
 
     def _begin(self, begun: bool) -> None:
-        for left in (*self.folder.rglob(".*.part*"), *self.folder.glob("checkpoints/.*")):  # by a process that died
-            remove_folder(left) if left.is_dir() else remove(left)
+        _sweep(self.folder)
         remove(self.folder / "non_finite.json")  # of an attempt before this one
         if not begun:  # whose states may be there: its configuration was taken away
             remove_folder(self.states)
@@ -234,9 +232,17 @@ def sole(folder: Path) -> Iterator[None]:
     with writing(folder):
         lock = Lock(folder)
     try:
+        with writing(folder):
+            _sweep(folder)
         yield
     finally:
         lock.release()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a process that died has left; only for the one that holds the folder."""
+    for left in (*folder.rglob(".*.part*"), *folder.glob("checkpoints/.*")):
+        remove_folder(left) if left.is_dir() else remove(left)
 
 
 def check_complete(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-import warnings
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -160,7 +159,7 @@ def given_for(
     Files are read as the run's training data were: labels have the numbers that they had, and features their scale.
     """
     from bise.data.coding import Coding
-    from bise.errors import BadInput, BiseWarning
+    from bise.errors import BadInput, caution
     from bise.runs import read_summary
 
     if weights is not None and model is None:
@@ -172,11 +171,9 @@ def given_for(
         return network.to(device_named(device)), data_of(subject, remedy=NAMED)
     like = Coding.of_facts(read_summary(subject).get("data") or {})
     if like is None and Path(data).exists():
-        warnings.warn(
+        caution(
             f"{subject} keeps no names of its labels, so those of {data} are numbered by their sorted values, and"
             " features scaled by its own training rows; see that these are the model's",
-            BiseWarning,
-            stacklevel=2,
         )
     return network.to(device_named(device)), splits_of(data, own, like=like)
 

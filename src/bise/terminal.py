@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 import time
 from collections import Counter
@@ -15,14 +14,31 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from bise.files import finite
+from bise.output import one_line, show_json, visible
 
 if TYPE_CHECKING:
     from bise.data.check import Check, SplitCheck
 
 WIDE = 10_000
 """Columns that no table needs."""
+
+
+class _Console(Console):
+    """Takes what it prints for text: neither its control characters nor its brackets are commands."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(visible(text), **how)
+
+
+def console() -> Console:
+    """Standard output, for tables."""
+    return _Console()
 
 
 class Bars:
@@ -35,10 +51,10 @@ class Bars:
     EVERY = 10.0
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
+        self.console = console or _Console(stderr=True)
         self.live = self.console.is_terminal
         self.progress = Progress(
-            TextColumn("{task.description:<24}"),
+            TextColumn("{task.description:<24}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -60,6 +76,7 @@ class Bars:
         self.progress.stop()
 
     def __call__(self, label: str, done: int, total: int) -> None:
+        label = one_line(label)
         if self.live:
             self._bar(label, done, total)
         else:
@@ -139,41 +156,41 @@ def show_table(console: Console, table: Table) -> None:
 def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -> None:
     """What came out of a run: tables, the promise, the selection, and where it all is; or the summary as JSON."""
     if as_json:
-        print(json.dumps(finite(summary), indent=2))
+        show_json(finite(summary))
         return
-    console = Console()
+    out = console()
     models = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
     rows = {name: summary[name] for name in models if name in summary}
     if any("unbiased" in row for row in rows.values()):
-        show_table(console, audit_table(title, rows))
+        show_table(out, audit_table(title, rows))
     else:
-        console.print("there is no test split, so nothing was audited: bise audit --run does it on other data")
+        out.print("there is no test split, so nothing was audited: bise audit --run does it on other data")
     if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
-        show_table(console, shrunk_table(summary["subnetwork"]["shrunk"]))
+        show_table(out, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
-    console.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
+    out.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
     selection = summary["selection"]
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     if selection["kind"] == "best" and selection["epoch"] == 0:
         chosen = "none, the model itself was the best on val"
     if selection.get("val"):
         chosen = "last mask, none was judged on val before the run ended"
-    console.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
+    out.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
     targets = summary.get("targets") or {}
     if "right" in targets and (targets["margin"] or targets["smoothing"]):
-        console.print(
+        out.print(
             f"the model has {targets['right']:.1%} of evenly drawn training samples right, so they had to be classified"
             f" with a margin ({targets['margin']:g}) and smoothed targets ({targets['smoothing']:g})",
             soft_wrap=True,
         )
     elif "other" in targets:
         other = targets["other"]
-        console.print(
+        out.print(
             f"margin ({other['margin']:g}) and smoothed targets ({other['smoothing']:g}) were tried first, and were no"
             f" better on val: {other['value']:.1%} against {selection['value']:.1%} without",
             soft_wrap=True,
         )
-    show_place(console, folder, summary["seconds"])
+    show_place(out, folder, summary["seconds"])
 
 
 def show_place(console: Console, folder: Path, seconds: float) -> None:
@@ -217,10 +234,11 @@ def check_lines(found: Check, width: int = 80) -> list[str]:
 
 def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
     """Target × bias with names where that fits, else the cells in a list: the largest and the smallest."""
+    named = [one_line(name) for name in (split.target, *split.biases)]
     if len(split.biases) == 1 and split.cells:
-        rows, columns = split.names
-        counts = Counter(dict(split.cells))
-        head = f"{split.target} \\ {split.biases[0]}"
+        counts = Counter({tuple(map(one_line, names)): count for names, count in split.cells})
+        rows, columns = ([*map(one_line, names)] for names in split.names)
+        head = f"{named[0]} \\ {named[1]}"
         first = max(len(text) for text in (head, *rows))
         widths = [max(len(c), *(len(f"{counts[(r, c)]:,}") for r in rows)) for c in columns]
         if 2 + first + sum(w + 2 for w in widths) <= width and len(rows) <= 20:
@@ -231,7 +249,6 @@ def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
             return out
     filled = sorted(((count, names) for names, count in split.cells if count), key=lambda cell: -cell[0])
     kept = filled if len(filled) <= most else [*filled[: most // 2], None, *filled[-(most // 2) :]]
-    named = (split.target, *split.biases)
     lines = []
     for cell in kept:
         if cell is None:
@@ -239,7 +256,7 @@ def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
             continue
         each = (width - 13) // len(named) - 2
         text = ", ".join(
-            f"{_abbreviated(column, each // 2 - 3)} = {_abbreviated(value, each // 2)}"
+            f"{_abbreviated(column, each // 2 - 3)} = {_abbreviated(one_line(value), each // 2)}"
             for column, value in zip(named, cell[1], strict=True)
         )
         lines.append(f"  {cell[0]:>9,}  {_abbreviated(text, width - 13)}")

@@ -8,13 +8,12 @@ import os
 import stat
 import sys
 import tempfile
-import warnings
 from collections.abc import Container, Iterator
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
 from typing import Any
 
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 
 _SHAPE = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
 OURS = {
@@ -180,7 +179,7 @@ def remember_own(run: Path, source: dict[str, Any]) -> None:
     try:
         remember(run, source)
     except BadInput as error:
-        warnings.warn(f"later commands on {run} will ask for --trust: {error}", BiseWarning, stacklevel=2)
+        caution(f"later commands on {run} will ask for --trust: {error}", stacklevel=2)
 
 
 def record_of(run: Path) -> Path:

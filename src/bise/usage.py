@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+
+from bise.output import tell
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or the copy of it that newer versions of typer bring
 
@@ -34,5 +35,5 @@ def _told() -> Iterator[None]:
             raise
         what = " ".join(error.format_message().split()).rstrip(".")
         command = " ".join(["bise", *error.ctx.command_path.split()[1:]]) if error.ctx else "bise"
-        print(f"bise: {what[:1].lower()}{what[1:]}; see {command} --help", file=sys.stderr)
+        tell(f"bise: {what[:1].lower()}{what[1:]}; see {command} --help")
         raise typer.Exit(2) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bise.cli_guard import JsonOption, TrustOption, guard
+from bise.output import show_json
 
 SIGNS = {"holds": "✓ holds", "broken": "✗ broken", "unchecked": "○ unchecked"}
 
@@ -30,13 +30,12 @@ def verify(
 ) -> None:
     """Check that a run keeps its promises; exit code 1 where one is broken."""
     with guard():
-        from rich.console import Console
         from rich.table import Table
 
         from bise.errors import BadInput
         from bise.files import SCHEMA
         from bise.sources import data_of, model_of, model_of_run, trust_run
-        from bise.terminal import show_table
+        from bise.terminal import console, show_table
         from bise.verification import verify as check
 
         if weights is not None and model is None:
@@ -53,11 +52,11 @@ def verify(
             lambda split: splits()(split),
         )
         if as_json:
-            print(json.dumps({"schema": SCHEMA, "run": str(run), **found.as_dict()}, indent=2))
+            show_json({"schema": SCHEMA, "run": str(run), **found.as_dict()})
         else:
             table = Table("promise", "", "what was found", title=f"Promises of {run}", title_justify="left")
             for promise in found.promises:
                 table.add_row(promise.name, SIGNS[promise.state], promise.detail)
-            show_table(Console(markup=False), table)  # what files say is no markup
+            show_table(console(), table)
         if not found.holds:
             raise typer.Exit(1)

@@ -327,7 +327,7 @@ def test_what_was_done_before_a_kill_is_kept(tmp_path, whom):
     assert counts["left"] == 0
 
 
-def test_an_interrupt_waits_until_processes_have_started():
+def test_an_interrupt_waits_until_processes_have_started(ctrl_c):
     """By way of a thread that hasn't blocked it, as a queue's."""
     done, started = threading.Event(), []
     thread = threading.Thread(target=done.wait)
@@ -351,7 +351,7 @@ def test_an_interrupt_waits_until_processes_have_started():
 @pytest.mark.data
 @pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_long_jobs_end_with_their_command(tmp_path, how):
+def test_long_jobs_end_with_their_command(tmp_path, ctrl_c, how):
     words = ["reproduce", "all", "--weights", "scratch", "--processes", "2", "--device", "cpu"]  # a pipe holds less
     words += ["--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
     command = subprocess.Popen(

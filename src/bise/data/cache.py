@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.files import read_tensors, write_tensors
 
 
@@ -36,10 +35,8 @@ def cached(name: str, recipe: Mapping[str, Any], make: Callable[[], Tensor]) -> 
     try:
         write_tensors(path, {"x": made, "sha256": digest(made)})
     except (BadInput, OSError) as error:
-        warnings.warn(
+        caution(
             f"{path} can't be written ({error}), so {name} is made anew each time; name another folder in BISE_CACHE",
-            BiseWarning,
-            stacklevel=2,
         )
     return made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from bise.data.numbering import NUMBER
 from bise.data.strings import Strings
-from bise.errors import BadInput, BiseWarning, NoSplit
+from bise.errors import BadInput, NoSplit, caution
 
 MOST_CATEGORIES = 1000
 FEW, MANY = 0.01, 0.1
@@ -132,10 +131,9 @@ class Encoder:
             return
         shown = [f"{name} ({100 * share:.0f} %)" for name, share in sorted(much.items(), key=lambda item: -item[1])]
         more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-        warnings.warn(
+        caution(
             f"{what}: cells are empty or hold a category that training never had in {', '.join(shown[:8])}{more}, where"
             " training had none or far fewer; the model sees nothing there, so write them as the training data did",
-            BiseWarning,
             stacklevel=3,
         )
 
@@ -171,11 +169,9 @@ def _doubt(column: Strings, name: str) -> None:
         raise BadInput(f"column {name!r} holds {odd}, a number with a comma; write 1000 and 1.5")
     if len(numbers) > max(10, len(different) // 2):
         odd = min(different - numbers)
-        warnings.warn(
+        caution(
             f"column {name!r} is taken for categories, since it holds {odd[:40]!r}, though most of its values are"
             " numbers; empty the cells that are none",
-            BiseWarning,
-            stacklevel=2,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from bise.data.room import Room
 from bise.data.strings import Strings
 from bise.data.tables import Numbered, PicturesOf, SentencesOf, Table, TableData, check_arguments, rows_of, unread
 from bise.data.transforms import Transform
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 
 
 def image_folder(
@@ -208,9 +207,7 @@ def _walked(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
                     parts.append(split_word(top.name) if split else None)
     if other:
         shown = ", ".join(f"{count} × {ending}" for ending, count in other.most_common(5))
-        warnings.warn(
-            f"{folder}: files that are no pictures by their ending are left out ({shown})", BiseWarning, stacklevel=4
-        )
+        caution(f"{folder}: files that are no pictures by their ending are left out ({shown})", stacklevel=4)
     if not files:
         raise BadInput(f"{folder} holds no picture; it takes folder/class/file or folder/split/class/file")
     return files, classes, parts

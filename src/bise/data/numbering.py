@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bise.data.arguments import SPLITS, check_choice
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),
@@ -54,9 +53,8 @@ def number_labels(
         ordered = sorted(filled)
         gap = next((name for name in ordered if name.lower() in _GAPS), None)
         if gap is not None:
-            warnings.warn(
+            caution(
                 f"{what}: {gap!r} is taken for a label like the others; empty these cells if they have none",
-                BiseWarning,
                 stacklevel=4,
             )
     if len(ordered) > MOST_LABELS:

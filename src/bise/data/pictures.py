@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from bise.data.contract import Progress
 from bise.data.strings import Strings
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 
 MOST_PIXELS = 89_478_485
 """A larger picture is refused before it is decoded: a file of some kilobytes can claim any size.
@@ -37,7 +37,7 @@ def read_picture(
     name = name or ("the picture" if isinstance(source, bytes) else str(source))
     tensor, animated = _read(source, size, channels, name)
     if animated:
-        warnings.warn(f"{name} is animated; its first frame is taken", BiseWarning, stacklevel=2)
+        caution(f"{name} is animated; its first frame is taken")
     return tensor
 
 
@@ -68,7 +68,7 @@ class Pictures(Dataset[Tensor]):
         tensor, animated = _read(source, self.size, self.channels, name, self.crop)
         if animated and not self._told:
             self._told.fill_(True)  # once is enough for a folder of animations
-            warnings.warn(f"{name} is animated; of animations the first frame is taken", BiseWarning, stacklevel=2)
+            caution(f"{name} is animated; of animations the first frame is taken")
         return tensor
 
 
@@ -117,11 +117,9 @@ def check_pictures(files: Iterable[str | Path] | Pictures, *, progress: Progress
         if progress is not None and (i % 100 == 99 or i + 1 == total):
             progress("opening pictures", i + 1, total)
     if animated:
-        warnings.warn(
+        caution(
             f"{len(animated)} of {total} pictures are animated ({animated[0]} the first); of each the first frame is"
             " taken",
-            BiseWarning,
-            stacklevel=2,
         )
     return unreadable
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from bise.data.pictures import PictureFiles
 from bise.data.strings import Strings
 from bise.data.tokens import Sentences
 from bise.data.transforms import Transform
-from bise.errors import BadInput, BiseWarning, named
+from bise.errors import BadInput, caution, named
 
 Numbered = tuple[Tensor, tuple[str, ...]]
 """The numbers [N] of a column's labels, and their names."""
@@ -280,9 +279,8 @@ def _feature_columns(
     names = features or [name for name in columns.names if name not in used]
     if features is None and "" in names:
         names = [name for name in names if name]
-        warnings.warn(
+        caution(
             f"{path} has a column without a name, probably row numbers; it is left out of the features",
-            BiseWarning,
             stacklevel=4,
         )
     for name in names:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import warnings
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.files import check_header, read_bytes, write_bytes, writing
 from bise.plain import move, remove
 
@@ -46,7 +45,7 @@ class Checkpoint:
                 damaged = damaged or f"{path} is no readable checkpoint ({error})"
                 continue
             if damaged:
-                warnings.warn(f"{damaged}; the run goes on from the one before it", BiseWarning, stacklevel=2)
+                caution(f"{damaged}; the run goes on from the one before it")
             return found
         if damaged:
             raise BadInput(f"{damaged}; delete it to start over")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from bise.data.contract import Progress
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.storage import Store
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.gates import Subnetwork
 from bise.models.outputs import call, class_logits
 
@@ -109,11 +108,9 @@ def batchwise(
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
-            warnings.warn(
+            caution(
                 f"the device has no room for {size} samples at a time; it gets {size // 2} from now on, with the same"
                 " result",
-                BiseWarning,
-                stacklevel=2,
             )
             size = inputs.room = size // 2
             torch.cuda.empty_cache()

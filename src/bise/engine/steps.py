@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from bise.engine.inputs import Inputs, in_batches
 from bise.engine.precision import repeatable_convolutions
-from bise.errors import BadInput, BiseWarning, NonFinite
+from bise.errors import BadInput, NonFinite, caution
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""
@@ -126,7 +125,7 @@ class Steps:
                 figures, done = [self._replay(order[:cut], None if draws is None else draws[:cut])], cut
             except _NotRecordable as error:
                 self.recordable = False
-                warnings.warn(f"{error}; its steps run unrecorded, which is slower", BiseWarning, stacklevel=2)
+                caution(f"{error}; its steps run unrecorded, which is slower")
         sizes = [self.batch_size] * ((cut - done) // self.batch_size) + ([rest] if rest else [])
         for index, some in zip(*self._cut(order[done:], draws, done, sizes), strict=True):
             (length,) = self.inputs.padded(index[None])

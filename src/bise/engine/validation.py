@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from bise.data.contract import Progress, labels
 from bise.data.identity import identity_of
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, BiseWarning, NonFinite, named
+from bise.errors import BadInput, NonFinite, caution, named
 from bise.gates import Subnetwork
 from bise.models.outputs import not_finite
 
@@ -24,10 +23,9 @@ def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) 
     found = {"train": identity_of(train), "val": identity_of(val)}
     for name, known in found.items():
         if known is not None and known.random:
-            warnings.warn(
+            caution(
                 f"samples of {name} are other ones each time they are asked for, so a checkpoint would not notice"
                 " that inputs changed; draw from the global generators of torch, numpy or Python, which can be seeded",
-                BiseWarning,
                 stacklevel=4,
             )
     return *(None if known is None else known.sha256 for known in found.values()), cells.y, cells.b, *own

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.files import open_to_read, write_bytes
 from bise.plain import NotPlain
 
@@ -63,9 +62,7 @@ def add_report(folder: Path, gather: Callable[[], None] | None = None) -> None:
             gather()
         write_report(folder)
     except Exception as error:
-        warnings.warn(
+        caution(
             f"the run is complete, but its report could not be written ({type(error).__name__}: {error});"
             f" bise report {folder} tries again",
-            BiseWarning,
-            stacklevel=2,
         )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bise.cli_guard import JsonOption, guard
+from bise.output import show, show_json
 
 
 def reproduce(
@@ -53,7 +50,7 @@ def reproduce(
     as_json: JsonOption = False,
 ) -> None:
     """The paper's tables and figures: runs what is missing, row by row, and goes on where it was stopped."""
-    with guard():
+    with guard(how="the same command goes on behind the last row that was written"):
         from bise.errors import BadInput
         from bise.studies.catalogue import STUDIES, studies_named
         from bise.studies.page import lines_of, read, write_page
@@ -71,7 +68,7 @@ def reproduce(
         if listed:
             for study in STUDIES.values():
                 there, wanted = len(read(folder, study.name, chosen)), len(lines_of(study, chosen, ""))
-                print(f"{study.name:<20} {there:>3} of {wanted:>3} jobs  {study.title} ({study.place})")
+                show(f"{study.name:<20} {there:>3} of {wanted:>3} jobs  {study.title} ({study.place})")
             return
         done = {}
         if names:
@@ -83,7 +80,7 @@ def reproduce(
                 line=line,
                 minutes=minutes,
             )
-            with _going_on(), Bars() as bars:
+            with Bars() as bars:
                 done = carry_out(
                     studies_named(names),
                     chosen,
@@ -95,21 +92,14 @@ def reproduce(
                     root=data_root,
                     processes=processes,
                     progress=bars,
-                    tell=(lambda line: None) if as_json else print,
+                    tell=(lambda line: None) if as_json else show,
                 )
-            print(json.dumps(done) if as_json else ", ".join(f"{count} {word}" for word, count in done.items()))
+            if as_json:
+                show_json(done, indent=None)
+            else:
+                show(", ".join(f"{count} {word}" for word, count in done.items()))
         if page:
-            print(write_page(folder, chosen, folder if chosen.short else Path("docs")))  # a trial's are no results
-
-
-@contextmanager
-def _going_on() -> Iterator[None]:
-    """Ctrl-C ends in a line that says how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        print("bise: stopped; the same command goes on behind the last row that was written", file=sys.stderr)
-        raise typer.Exit(130) from error
+            show(write_page(folder, chosen, folder if chosen.short else Path("docs")))  # a trial's are no results
 
 
 def _numbers(text: str, option: str, kind: Any) -> list[Any]:

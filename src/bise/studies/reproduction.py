@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.data.contract import Progress
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.plain import make_folder
 from bise.recipes import Rho, recipe
 from bise.runs import sole
@@ -154,7 +153,7 @@ def _carry_out(
     if lacking and counts["done"] == counts["known"] == 0:
         raise BadInput(next(iter(lacking.values())))
     for name, why in lacking.items():
-        warnings.warn(f"{name} is left out: {why}", BiseWarning, stacklevel=2)
+        caution(f"{name} is left out: {why}")
     return counts
 
 
@@ -229,11 +228,9 @@ def _starts(scale: Scale, weights: str | None) -> Callable[[str], str]:
         if weights is not None:
             return weights
         if usual == "imagenet" and not _has_imagenet():
-            warnings.warn(
+            caution(
                 f"ImageNet weights are not in torch's cache, so {name} starts from scratch, and its table says so;"
                 " give --weights imagenet to fetch them, or a file",
-                BiseWarning,
-                stacklevel=2,
             )
             return "scratch"
         return usual

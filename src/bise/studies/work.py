@@ -21,7 +21,7 @@ import torch
 
 from bise.data.contract import Progress
 from bise.engine.precision import repeatable_convolutions
-from bise.errors import BadInput, BiseWarning, Unwritable
+from bise.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
 from bise.sources import device_named
 from bise.studies.job import Job
 from bise.studies.results import Row, described
@@ -180,7 +180,10 @@ def _next(done: Any, workers: Sequence[Any]) -> Outcome:
         if isinstance(found, Exception):
             raise found
         category, text = found
-        warnings.warn(text, category, stacklevel=2)
+        if issubclass(category, BiseWarning):
+            caution(text)
+        else:
+            warnings.warn(text, category, stacklevel=2)
 
 
 def _check_living(workers: Sequence[Any]) -> None:
@@ -223,9 +226,10 @@ def _serve(place: Place, waiting: Any, done: Any) -> None:
     torch.set_num_threads(max(1, torch.get_num_threads() // place.processes))
     try:
         worker = Worker(place)
-        while (group := waiting.get()) is not None:
-            for task in group:
-                done.put(worker(task))
+        with cautions_go_to(lambda sentence: done.put((BiseWarning, sentence))):
+            while (group := waiting.get()) is not None:
+                for task in group:
+                    done.put(worker(task))
     except Exception as error:
         done.put(_portable(error))
     finally:
