@@ -33,7 +33,7 @@ from bise.files import (
 )
 from bise.locks import NAME, Lock
 
-CONFIGURATIONS = {"finetune": "finetune.json"}
+CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
 
 
