@@ -14,6 +14,9 @@ from bise.fitting_data import Part, fold_of
 from bise.last_layer import LastLayer
 from bise.logistic import Optimum, Problem, solve
 
+ROUGH = 1e-3
+"""How far from the optimum coefficients may be by which a λ is judged; those that are taken are solved to the end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -101,8 +104,7 @@ class _Fits:
         """Logits of other samples for each λ, each fit begun at the one before."""
         found, start = [], None
         for number, value in enumerate(self.config.l2, 1):
-            optimum = solve(problem, value, start)
-            start = optimum.theta
+            start = solve(problem, value, start, ROUGH).theta
             found.append(of.logits_of(*problem.folded(start)))
             if self.progress is not None:
                 self.progress(label, number, len(self.config.l2))

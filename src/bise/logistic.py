@@ -125,14 +125,14 @@ class Problem:
         return weight, theta[:, -1] - weight @ self.mean
 
 
-def solve(problem: Problem, l2: float, start: Tensor | None = None) -> Optimum:
+def solve(problem: Problem, l2: float, start: Tensor | None = None, distance: float = DISTANCE) -> Optimum:
     """Minimise the objective, which is convex, from `start` or from 0.
 
     It is λ-strongly convex in W, so a gradient of norm g leaves W at most g/λ from the optimum: it is brought down to
-    DISTANCE · λ, unless rounding forbids.
+    `distance` · λ, unless rounding forbids.
     """
     theta = problem.start() if start is None else start
-    wanted = max(DISTANCE * l2, ROUNDING)
+    wanted = max(distance * l2, ROUNDING)
     loss, gradient, softmax = problem.value(theta, l2)
     steps = 0
     while (size := float(gradient.norm())) > wanted and steps < MOST_STEPS:
