@@ -113,7 +113,7 @@ def sigmoid(x):
 
 
 def test_one_logit_by_hand():
-    """z = 0 and 2 become x = −1 and 1. With w on one logit the slope is −σ(−w) + λ w, which λ = σ(−1) makes 0 at w = 1."""
+    """z becomes x = −1 and 1. With w on one logit the slope is −σ(−w) + λ w, which λ = σ(−1) makes 0 at w = 1."""
     z, y = torch.tensor([[0.0], [0.0], [0.0], [2.0]]), torch.tensor([0, 0, 0, 1])
     share = torch.tensor([1 / 6, 1 / 6, 1 / 6, 1 / 2], dtype=torch.float64)
     problem = Problem(z, y, share, outputs=1)

@@ -179,7 +179,7 @@ def _refit_command(facts: Facts, out: str) -> str:
     options = {key: fields[key] for key in ("on", "folds", "seed")}
     options |= {"bottleneck": facts.refit.get("bottleneck"), "device": facts.refit.get("device")}
     l2 = "".join(f" --l2 {_number(value)}" for value in fields["l2"])
-    return f"bise refit {out}{_options(options)}{l2}{' --keep-worse' * fields['keep_worse']}"
+    return f"bise refit {out}{_options(options)}{l2}{' --keep-worse' if fields['keep_worse'] else ''}"
 
 
 def _shrink_commands(facts: Facts, out: str) -> list[str]:
