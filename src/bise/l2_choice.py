@@ -14,7 +14,7 @@ from bise.fitting_data import Part, fold_of
 from bise.last_layer import LastLayer
 from bise.logistic import Optimum, Problem, solve
 
-ROUGH = 1e-3
+ROUGH = 1e-2
 """How far from the optimum coefficients may be by which a λ is judged; those that are taken are solved to the end."""
 
 
@@ -72,7 +72,7 @@ def chosen_fit(
         optimum=optimum,
         weight=weight,
         bias=bias,
-        constant=int(everything.constant.sum()),
+        constant=int((~everything.varies).sum()),
         by=by,
         tried=[
             {"l2": value, "accuracy": accuracy, "cross_entropy": entropy}

@@ -28,7 +28,7 @@ class Optimum:
     """Where the solver ended, in coefficients of standardised features."""
 
     theta: Tensor
-    """[outputs, d + 1] float64, the last column the intercepts."""
+    """[outputs, features that vary + 1] float64, the last column the intercepts."""
     l2: float
     gradient: float
     """The 2-norm of the objective's gradient there …"""
@@ -46,7 +46,7 @@ class Problem:
 
     z may be float32 and may lie elsewhere than the shares [N], on whose device the work is done. With one output s the
     logits are (0, s), so that W has one row. Without an `intercept` features are scaled, but not shifted, since only an
-    intercept could take the shift back. Constant features become 0, and their coefficients stay exactly 0.
+    intercept could take the shift back. Constant features are left out, and get weights of exactly 0.
     """
 
     def __init__(self, z: Tensor, y: Tensor, share: Tensor, *, outputs: int, intercept: bool = True) -> None:
@@ -63,21 +63,21 @@ class Problem:
         for part in self.parts:
             square += self.share[part] @ (self._raw(part) - self.mean).square()
         deviation = square.sqrt()
-        self.constant = deviation <= NOISE * largest
-        self.scale = torch.where(self.constant, 1.0, deviation)
-        kept = len(z) * (z.shape[1] + 1) * 8 <= HELD
+        self.varies = deviation > NOISE * largest
+        self.scale = deviation[self.varies]
+        kept = len(z) * (len(self.scale) + 1) * 8 <= HELD
         self.held = [self._standardised(part) for part in self.parts] if kept else None
 
     def _raw(self, part: slice) -> Tensor:
         return self.z[part].to(self.share.device, torch.float64)
 
     def _standardised(self, part: slice) -> Tensor:
-        x = ((self._raw(part) - self.mean) / self.scale).masked_fill_(self.constant, 0)
+        x = (self._raw(part) - self.mean)[:, self.varies] / self.scale
         last = x.new_ones(len(x), 1) if self.intercept else x.new_zeros(len(x), 1)
         return torch.cat([x, last], 1)
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
-        """(which, x [n, d + 1]), piece by piece."""
+        """(which, x [n, features that vary + 1]), piece by piece."""
         for number, part in enumerate(self.parts):
             yield part, self._standardised(part) if self.held is None else self.held[number]
 
@@ -90,7 +90,7 @@ class Problem:
         return torch.cat([torch.zeros_like(logits), logits], 1) if self.outputs == 1 else logits
 
     def start(self) -> Tensor:
-        return self.mean.new_zeros(self.outputs, len(self.mean) + 1)
+        return self.mean.new_zeros(self.outputs, len(self.scale) + 1)
 
     def value(self, theta: Tensor, l2: float) -> tuple[Tensor, Tensor, list[Tensor]]:
         """The objective, its gradient, and the softmax of each piece of rows."""
@@ -107,7 +107,7 @@ class Problem:
         return loss, gradient, softmax
 
     def product(self, direction: Tensor, softmax: list[Tensor], l2: float) -> Tensor:
-        """The Hessian times a direction [outputs, d + 1]."""
+        """The Hessian times a direction, which is of theta's shape."""
         found = _penalised(direction, l2)
         for (part, x), p in zip(self.rows(), softmax, strict=True):
             along = self._logits(x, direction)
@@ -121,7 +121,8 @@ class Problem:
 
     def folded(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """(weight [outputs, d], bias [outputs]) in float64 on the features as they are."""
-        weight = theta[:, :-1] / self.scale
+        weight = theta.new_zeros(self.outputs, len(self.mean))
+        weight[:, self.varies] = theta[:, :-1] / self.scale
         return weight, theta[:, -1] - weight @ self.mean
 
 
