@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bise.gates import Subnetwork, load, subnetwork
     from bise.placement import sites
     from bise.reestimation import reestimate
+    from bise.refitting import refit
     from bise.terminal import Bars
     from bise.twin import fingerprint
     from bise.unsupervised import pseudo_bias
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "pseudo_bias",
     "reestimate",
+    "refit",
     "sites",
     "subnetwork",
 ]
@@ -56,6 +58,7 @@ _HOMES = {
     "gates": ("Subnetwork", "load", "subnetwork"),
     "placement": ("sites",),
     "reestimation": ("reestimate",),
+    "refitting": ("refit",),
     "terminal": ("Bars",),
     "twin": ("fingerprint",),
     "unsupervised": ("pseudo_bias",),

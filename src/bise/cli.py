@@ -13,6 +13,7 @@ from bise.cli_data import data_app
 from bise.cli_deploy import export, shrink
 from bise.cli_guard import VERBOSE, JsonOption, TrustOption
 from bise.cli_guard import guard as _guard
+from bise.cli_refit import refit
 from bise.output import show, show_json
 from bise.sources import own_data
 from bise.studies.command import reproduce
@@ -190,7 +191,7 @@ def audit(
         Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
     ] = None,
     of: Annotated[
-        str, typer.Option(help="Which network of the run: subnetwork, finetuned, dense_finetuned.")
+        str, typer.Option(help="Which network of the run: subnetwork, refitted, finetuned, dense_finetuned.")
     ] = "subnetwork",
     trust: TrustOption = False,
     workers: WorkersOption = None,
@@ -371,7 +372,7 @@ def finetune(
 
 @app.command(epilog="Example: bise report runs/a --out for-a-colleague.html")
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract or finetune.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract, refit or finetune.")],
     out: Annotated[Path | None, typer.Option(help="File to write; default report.html in the run folder.")] = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -393,6 +394,7 @@ def report(
             show(f"{path}  ({size / 1000:.0f} kB)")
 
 
+app.command(epilog="Example: bise refit runs/a --on val")(refit)
 app.command(epilog="Example: bise shrink runs/a --out model.pt2 --onnx model.onnx")(shrink)
 app.command(epilog="Example: bise export runs/a model.onnx")(export)
 app.command(epilog="Example: bise verify runs/a")(verify)

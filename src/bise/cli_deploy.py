@@ -15,7 +15,7 @@ def shrink(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -27,7 +27,7 @@ def shrink(
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, or finetuned.")] = "subnetwork",
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:

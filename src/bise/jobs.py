@@ -45,7 +45,7 @@ from bise.trust import remember_own
 from bise.twin import fingerprint
 
 Splits = Callable[[str], Any]
-NETWORKS = ("subnetwork", "finetuned", "dense_finetuned")
+NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
 """Of a run."""
 FEW = 500
 """Samples that show whether a model has learned anything."""
@@ -319,19 +319,20 @@ def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
 def shrink_job(
     model: nn.Module, splits: Splits, folder: Path, *, name: str, files: Sequence[Path], progress: Progress
 ) -> dict[str, Any]:
-    """Shrink a run's subnetwork, or the finetuned one, write `files`, and add the figures to the run's summary.
+    """Shrink a run's subnetwork, or what was made from it, write `files`, and add the figures to the run's summary.
 
     From a run that can't be written, as in an archive, the files are written all the same.
     """
-    if name not in ("subnetwork", "finetuned"):
-        raise BadInput(f"--of {name!r} is unknown; use subnetwork or finetuned")
+    if name not in NETWORKS[:-1]:
+        raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS[:-1])}")
     check_complete(folder)
     for path in files:
         check_writable(path.parent, "name a file elsewhere")
     if not files:
         check_writable(folder, "name a file elsewhere with --out or --onnx, or work on a copy of the run")
-    if name == "finetuned" and "finetune" in begun_jobs(folder):
-        raise BadInput(f"{folder} isn't finetuned to the end; run finetune again with --resume first")
+    job = {"refitted": "refit", "finetuned": "finetune"}.get(name)
+    if job in begun_jobs(folder):
+        raise BadInput(f"{folder} isn't {name} to the end; run {job} again with --resume first")
     sub = saved(folder, name, model)
     data = split_of(splits, "test")
     inputs = Inputs(_train(splits) if data is None else data, device_of(model))
@@ -354,9 +355,10 @@ def shrink_job(
 
 
 def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
-    """A network of a run: the subnetwork, or the finetuned one; where it isn't there, the command that makes it."""
+    """A network of a run by its name; where it isn't there, the command that makes it."""
     if not (folder / name).is_dir() and (folder / "config.json").is_file():
-        made = f"bise finetune {folder}" if name != "subnetwork" else f"bise extract --from {folder} --out FOLDER"
+        makers = {"subnetwork": f"bise extract --from {folder} --out FOLDER", "refitted": f"bise refit {folder}"}
+        made = makers.get(name, f"bise finetune {folder}")
         jobs = begun_jobs(folder)
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
         if not jobs and name == "dense_finetuned" and "finetune" in read_json(folder / "config.json"):

@@ -44,6 +44,7 @@ class RunFiles:
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     finetune: dict[str, Any] = field(default_factory=dict)
+    refit: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     saved: dict[str, SavedSubnetwork] = field(default_factory=dict)
     troubles: list[str] = field(default_factory=list)
@@ -73,9 +74,14 @@ def read_run(folder: Path) -> RunFiles:
     run.rows = list(_rows(run))
     # a finetuning has a file of its own, unless the run began with it
     due = "finetune" in run.summary and "finetune" not in run.config
-    others = {"finetune.json": due, "thresholds.json": False, "samples.json": False}
+    others = {
+        "finetune.json": due,
+        "refit.json": "refit" in run.summary,
+        "thresholds.json": False,
+        "samples.json": False,
+    }
     found = {name: _json(run, name) for name, needed in others.items() if needed or (folder / name).exists()}
-    run.finetune = found.get("finetune.json", {})
+    run.finetune, run.refit = found.get("finetune.json", {}), found.get("refit.json", {})
     for name in _expected(run):
         content = _json(run, f"{name}/subnetwork.json")
         path = folder / name / "subnetwork.safetensors"
@@ -95,7 +101,9 @@ def _expected(run: RunFiles) -> list[str]:
     names = ["subnetwork"] if "extract" in run.config else []
     names += ["finetuned"] if "finetune" in run.config or "finetune" in run.summary else []
     names += ["dense_finetuned"] if "finetune" in run.summary else []
-    there = [name for name in ("subnetwork", "finetuned", "dense_finetuned") if (run.folder / name).is_dir()]
+    names += ["refitted"] if "refit" in run.summary else []
+    known = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
+    there = [name for name in known if (run.folder / name).is_dir()]
     return list(dict.fromkeys([*names, *there]))
 
 

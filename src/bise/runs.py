@@ -23,7 +23,7 @@ from bise.files import SCHEMA, append_bytes, finite, read_bytes, read_json, writ
 from bise.locks import NAME, Lock
 from bise.plain import check_plain, make_folder, move, remove, remove_empty, remove_folder
 
-CONFIGURATIONS = {"finetune": "finetune.json"}
+CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
 
 

@@ -159,13 +159,13 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
         show_json(finite(summary))
         return
     out = console()
-    models = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
+    models = ("vanilla", "subnetwork", "refitted", "finetuned", "dense_finetuned")
     rows = {name: summary[name] for name in models if name in summary}
     if any("unbiased" in row for row in rows.values()):
         show_table(out, audit_table(title, rows))
     else:
         out.print("there is no test split, so nothing was audited: bise audit --run does it on other data")
-    if "shrunk" in summary.get("subnetwork", {}):  # the finetuned one has the same mask, so the same size
+    if "shrunk" in summary.get("subnetwork", {}):  # those made from it have the same mask, so the same size
         show_table(out, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
     out.print(f"the model's weights: {'unchanged' if before == after else 'CHANGED'} (sha256 {after[:12]}…)")
@@ -190,7 +190,20 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
             f" better on val: {other['value']:.1%} against {selection['value']:.1%} without",
             soft_wrap=True,
         )
+    if fit := summary.get("refitted", {}).get("fit"):
+        out.print(_refit_line(fit), soft_wrap=True)
     show_place(out, folder, summary["seconds"])
+
+
+def _refit_line(fit: Mapping[str, Any]) -> str:
+    """What the refit did, and what that meant on val."""
+    on = " and ".join(f"{count:,} samples of {name}" for name, count in fit["samples"].items())
+    said = f"refit: {fit['layer']} fitted anew on {on}, L2 {fit['l2']['chosen']:g} by {fit['l2']['by']}"
+    if fit["val"] is None:
+        return f"{said}; there is no val to judge it by"
+    before, after = (_percent(fit["val"][key]["unbiased"]) for key in ("before", "after"))
+    said = f"{said}; mean of groups on val {before} % before, {after} % after"
+    return f"{said}: refused, {fit['layer']} is as it was" if fit["refused"] else said
 
 
 def show_place(console: Console, folder: Path, seconds: float) -> None:

@@ -61,7 +61,7 @@ class _Broken(Exception):
 
 
 def verify(folder: str | Path, source: Callable[[], nn.Module], splits: Callable[[str], Any]) -> Verification:
-    """Check a run folder of demo, train, extract or finetune against its model and the splits that it was made from.
+    """Check a run folder of demo, train, extract, refit or finetune against the model and splits that it was made from.
 
     Where either can't be had, `source` and `splits` raise BadInput, and what needs it is unchecked.
     """
@@ -85,6 +85,8 @@ def verify(folder: str | Path, source: Callable[[], nn.Module], splits: Callable
         _checked("weights", _weights, run, model, why),
         _checked("data", _data, run, splits),
     ]
+    if "refitted" in run.saved:
+        found.append(_checked("refitted", _refitted, run, model))
     needed = ("files", "hashes", "units", "masks", "weights")
     sound = all(promise.state != "broken" for promise in found if promise.name in needed)
     found.append(_checked("shrunk", _shrunk, run, model if sound else None, splits, why))
@@ -128,9 +130,10 @@ def _configuration(run: RunFiles) -> str:
         return "config.json agrees with itself"
     given = {"subnetwork": config.get("extract")}
     given |= dict.fromkeys(("finetuned", "dense_finetuned"), run.summary.get("finetune", config.get("finetune")))
-    if run.finetune:
-        summary = run.need(run.summary, "summary.json")
-        _same("finetune in summary.json", run.finetune["finetune"], summary.get("finetune"))
+    given["refitted"] = run.summary.get("refit")
+    for job, own in (("finetune", run.finetune), ("refit", run.refit)):
+        if own:
+            _same(f"{job} in summary.json", own[job], run.need(run.summary, "summary.json").get(job))
     for name, saved in run.subnetworks().items():
         recorded = saved.content["record"]["config"]
         run.need(given[name], "summary.json")
@@ -261,9 +264,32 @@ def _weights(run: RunFiles, model: nn.Module | None, why: str) -> str:
     return f"SHA-256 {found[:12]}… of the model's weights, as then"
 
 
+def _refitted(run: RunFiles, model: nn.Module | None) -> str:
+    """The refit has changed the last layer, or nothing where it was refused, and is what the summary tells of it."""
+    if "subnetwork" not in run.saved:
+        raise Missing("the subnetwork can't be read")
+    refitted, record = run.saved["refitted"].content, run.saved["refitted"].content["record"]
+    own = [] if record["refused"] else record["tensors"]
+    _same("tensors of its own", sorted({*run.saved["subnetwork"].content["owned"], *own}), refitted["owned"])
+    _same("the hash of the other tensors", record["rest"]["before"], record["rest"]["after"])
+    noted = run.need(run.summary, "summary.json")["refitted"]["fit"]
+    for key, value in noted.items():
+        _same(f"{key} in summary.json", value, record[key])
+    if record["solver"]["gradient"] > record["solver"]["wanted"]:
+        raise _Broken(f"the fit had not converged: gradient {record['solver']['gradient']:.1e}")
+    if model is not None:
+        kept = run.saved["subnetwork"]
+        tensors = named_tensors(model) | {key: kept.tensors[f"own.{key}"] for key in kept.content["owned"]}
+        rest = digest_of({key: tensor for key, tensor in tensors.items() if key not in record["tensors"]})
+        _same("the hash of the model's other tensors", record["rest"]["before"], rest)
+    if record["refused"]:
+        return f"refused, since it was worse on val: {record['layer']} is as it was"
+    return f"{record['layer']} was fitted anew; every other tensor is as it was"
+
+
 def _data(run: RunFiles, splits: Callable[[str], Any]) -> str:
     """The data that can be had today are those of then, as far as a hash of them goes, and what was noted of them."""
-    noted = [content["sha256"] for content in (run.config, run.finetune) if "sha256" in (content or {})]
+    noted = [content["sha256"] for content in (run.config, run.finetune, run.refit) if "sha256" in (content or {})]
     if not noted:
         raise Missing("the run was written before hashes of data were")
     data = {name: _split(splits, name) for name in SPLITS if any(name in one for one in noted)}
@@ -292,7 +318,7 @@ def _told(summary: Mapping[str, Any], train: Any, test: Any, known: Mapping[str,
                 raise _Broken(f"summary.json tells {key!r} of the training data otherwise than these have it")
         if "rho" in summary and not _alike(summary["rho"], list(cells.rho)):
             raise _Broken(f"rho: {summary['rho']} is noted, {list(cells.rho)} is found")
-    for name in ("vanilla", "subnetwork", "finetuned", "dense_finetuned"):
+    for name in ("vanilla", "subnetwork", "refitted", "finetuned", "dense_finetuned"):
         if test is not None and "n" in summary.get(name, {}):
             _same(f"samples that {name} was audited on", summary[name]["n"], len(test))
 
@@ -317,7 +343,7 @@ def _split(splits: Callable[[str], Any], name: str) -> Any:
 
 def _shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any], why: str) -> str:
     """Shrunk again, each subnetwork computes what the masked one does."""
-    noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "finetuned")}
+    noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "refitted", "finetuned")}
     for name, figures in noted.items():
         if not (figures.get("difference_float64") or 0) <= TOLERANCE:
             raise _Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")

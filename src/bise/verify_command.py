@@ -15,7 +15,7 @@ SIGNS = {"holds": "✓ holds", "broken": "✗ broken", "unchecked": "○ uncheck
 
 
 def verify(
-    run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract or finetune.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract, refit or finetune.")],
     model: Annotated[
         str | None,
         typer.Option(

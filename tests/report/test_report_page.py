@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from bise import ExtractConfig, TrainConfig, cli
 from bise.cli import app
+from bise.config import RefitConfig
 from bise.errors import BadInput, BiseWarning
 from bise.report import add_report, write_report
 from bise.report.colours import DARK, LIGHT, contrast, heat
@@ -215,9 +216,11 @@ def test_the_reproducing_commands_name_every_setting_that_has_an_option():
     found = {name: "text" if name in ("mi", "bn", "sampler") else 3 for name in settable(cli.extract, ExtractConfig)}
     config = {"preset": "balanced", "extract": found | {"baseline": False, "augment": True}}
     tuned = dict.fromkeys(settable(cli.finetune, TrainConfig), 2)
-    facts = SimpleNamespace(config=config, summary={"finetune": tuned}, finetune={}, place="x")
-    extract, finetune = commands(facts)
-    for line, names in ((extract, found), (finetune, tuned)):
+    fitted = dict.fromkeys(settable(cli.refit, RefitConfig), 2) | {"l2": [2, 3]}
+    facts = SimpleNamespace(config=config, summary={"finetune": tuned}, finetune={}, refit={"refit": fitted}, place="x")
+    extract, refit, finetune = commands(facts)
+    assert " --l2 2 --l2 3" in refit
+    for line, names in ((extract, found), (refit, fitted), (finetune, tuned)):
         options = {word.removeprefix("--no-").removeprefix("--").replace("-", "_") for word in line.split()}
         assert set(names) <= options
     assert "--no-baseline" in extract

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bise.data.cells import Cells
 from bise.data.contract import Progress, labels
@@ -84,7 +85,15 @@ class Validation:
                 hits.index_add_(0, self.cell[rows], (logits.argmax(1) == self.y[rows]).double())
         if (found := not_finite(good, split="val")) is not None:
             raise NonFinite(f"{found[0]}, or lower lr", samples=found[1], split="val")
-        hits = hits.cpu()
+        return self._figures(hits.cpu())
+
+    def figures(self, right: Tensor) -> dict[str, float]:
+        """The same figures where it is known of each sample [N] whether it was classified right."""
+        return self._figures(torch.bincount(self.cell.cpu(), right.cpu().double(), len(self.cells.counts) + 1))
+
+    def _figures(self, hits: Tensor) -> dict[str, float]:
+        """From the right answers in each cell, and in none."""
+        counts = self.cells.counts
         cells = (hits[:-1] / counts)[counts > 0]
         sizes = torch.bincount(self.group_of).double()
         groups = torch.bincount(self.group_of, weights=cells) / sizes

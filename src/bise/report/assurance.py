@@ -30,6 +30,8 @@ def verified(facts: Facts) -> Html:
     if facts.masks:
         items.append(_exactness(facts))
         items.append(_selection(facts))
+    if facts.fit:
+        items.append(_refit(facts))
     audited = facts.models.get("vanilla")
     if audited is not None:
         how = (
@@ -71,6 +73,24 @@ def _exactness(facts: Facts) -> tuple[str, str, Any]:
         )
     state = "done" if difference <= 1e-10 else "failed"
     return state, title, f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: 1e-10)."
+
+
+def _refit(facts: Facts) -> tuple[str, str, Any]:
+    """That the refit changed one layer alone, how it was chosen, and whether it was taken."""
+    fit = facts.fit
+    same = fit["rest"]["before"] == fit["rest"]["after"]
+    text: list[Any] = [
+        "A SHA-256 over every tensor but those of ", tag("code", foreign(str(fit["layer"]))),
+        f", before and after, is {'the same' if same else 'not the same'}: ", tag("code", str(fit["rest"]["after"])),
+        f". Fitted on {' and '.join(f'{n:,} samples of {name}' for name, n in fit['samples'].items())};"
+        f" the L2 weight {fit['l2']['chosen']:g} was the best on {fit['l2']['by']}.",
+    ]  # fmt: skip
+    if fit["val"]:
+        before, after = (percent(fit["val"][key]["unbiased"], 1) for key in ("before", "after"))
+        text.append(f" Mean of groups on the validation data: {before} before, {after} after.")
+    if fit["refused"]:
+        text.append(" It was worse there, so it was refused: the last layer is as it was.")
+    return "done" if same else "failed", "The refitted network differs in its last layer alone", text
 
 
 def _selection(facts: Facts) -> tuple[str, str, Any]:
@@ -153,6 +173,8 @@ def words_used(facts: Facts) -> Html:
         " groups there are and the smaller they are.",
         "unit, site, gate": "a neuron or filter; a layer of them; the switch that keeps or closes one.",
         "score, ζ": "what a gate learned; the threshold above which it stays open.",
+        "refitted": "the last layer was fitted anew on what the gates leave, all groups counting evenly; every other"
+        " weight is the model’s.",
         "finetuned": "the weights that remain were trained on, with the mask fixed.",
     }
     return section(

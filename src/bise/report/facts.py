@@ -15,6 +15,7 @@ from bise.plain import check_plain
 MODELS = {
     "vanilla": "before",
     "subnetwork": "subnetwork",
+    "refitted": "refitted",
     "finetuned": "finetuned",
     "dense_finetuned": "dense control",
 }
@@ -37,6 +38,8 @@ class Facts:
     masks: dict[str, list[bool]]
     finetune: dict[str, Any] = field(default_factory=dict)
     """finetune.json: what the finetuning was given."""
+    refit: dict[str, Any] = field(default_factory=dict)
+    """refit.json: what the refit was given."""
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
@@ -88,19 +91,24 @@ class Facts:
 
     @property
     def shrunk(self) -> dict[str, Any]:
-        """Sizes of the shrunk network, of the subnetwork's own or of the finetuned one: the mask is the same."""
+        """Sizes of the shrunk network, of the subnetwork or of one made from it: the mask is the same."""
         found = self._shrunk_networks()
         timed = [figures for figures in found if "latency_by_batch" in figures]
         return dict((timed or found or [{}])[0])
 
     @property
     def files(self) -> dict[str, dict[str, Any]]:
-        """{exported file: how it compares}, of both networks."""
+        """{exported file: how it compares}, of all networks."""
         return {name: figures for part in self._shrunk_networks() for name, figures in part.get("files", {}).items()}
 
     def _shrunk_networks(self) -> list[dict[str, Any]]:
-        parts = [self.summary.get(name) or {} for name in ("subnetwork", "finetuned")]
+        parts = [self.summary.get(name) or {} for name in ("subnetwork", "refitted", "finetuned")]
         return [part["shrunk"] for part in parts if part.get("shrunk")]
+
+    @property
+    def fit(self) -> dict[str, Any]:
+        """What the refit of the last layer found; empty where there was none."""
+        return dict((self.summary.get("refitted") or {}).get("fit") or {})
 
     @property
     def weights_kept(self) -> bool:
@@ -138,6 +146,7 @@ def read_facts(folder: Path) -> Facts:
         summary=read_json(folder / "summary.json"),
         config=config,
         finetune=_optional(folder / "finetune.json"),
+        refit=_optional(folder / "refit.json"),
         metrics=_rows(folder / "metrics.jsonl"),
         thresholds=_optional(folder / "thresholds.json"),
         samples=_optional(folder / "samples.json"),

@@ -122,7 +122,7 @@ def _tile(title: str, read: Any, facts: Facts) -> Html:
         value, interval = read(models["subnetwork"])
         move += [tag("span", "→", cls="arrow", role="img", aria_label="to"), tag("span", percent(value), cls="to")]
         lines.append((f"{facts.called('subnetwork')}: ", _range(interval)))
-    for name in ("finetuned", "dense_finetuned"):
+    for name in ("refitted", "finetuned", "dense_finetuned"):
         if name in models:
             value, interval = read(models[name])
             lines.append((f"{facts.called(name)}: ", f"{percent(value)} ({_range(interval)})"))

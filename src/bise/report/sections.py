@@ -13,7 +13,13 @@ from bise.report.matrix import behind, layout, matrix
 from bise.report.parts import figure, section, table
 from bise.report.words import cell_of, group_text, percent
 
-CLASSES = {"vanilla": "before", "subnetwork": "after", "finetuned": "tuned", "dense_finetuned": "dense"}
+CLASSES = {
+    "vanilla": "before",
+    "subnetwork": "after",
+    "refitted": "refit",
+    "finetuned": "tuned",
+    "dense_finetuned": "dense",
+}
 MOST_SITES = 60
 
 
@@ -41,6 +47,11 @@ def accuracy(facts: Facts) -> Html | None:
         rows.append(row)
     worst = "; ".join(f"{facts.called(n)}: {group_text(facts, str(m['worst_group_name']))}" for n, m in models.items())
     chart = interval_chart("Accuracy of each network with its 95 % interval; the figures are in the table", bands)
+    refit = (
+        " The refitted network is the subnetwork with its last layer fitted anew, all groups counting evenly."
+        if "refitted" in models
+        else ""
+    )
     dense = (
         " The dense control is the whole model, finetuned by the same settings: what finetuning does without a mask."
         if "dense_finetuned" in models
@@ -53,7 +64,7 @@ def accuracy(facts: Facts) -> Html | None:
             "p",
             "Lines are 95 % intervals: where two of them are apart, chance is an unlikely reason. Aligned and"
             f" conflicting are over all such samples here, so that a common {facts.target} weighs more than at the top."
-            f"{dense}",
+            f"{refit}{dense}",
             cls="lead",
         ),
         tag(
@@ -117,6 +128,7 @@ def groups(facts: Facts) -> Html | None:
         titles = {
             "vanilla": "Before: the model as it was" if len(models) > 1 else "The model",
             "subnetwork": "After: the subnetwork inside it",
+            "refitted": "The refitted network",
             "finetuned": "The finetuned network",
             "dense_finetuned": "The dense control",
         }
@@ -128,7 +140,7 @@ def groups(facts: Facts) -> Html | None:
         )
 
     first = [card(name) for name in ("vanilla", "subnetwork") if name in models]
-    others = [card(name) for name in ("finetuned", "dense_finetuned") if name in models]
+    others = [card(name) for name in ("refitted", "finetuned", "dense_finetuned") if name in models]
     by_cell = any(cell_of(facts, name) is not None for audit in models.values() for name in audit["by_group"])
     wide = any(len(layout(facts, list(audit["by_group"])).columns) > 14 for audit in models.values())
     ramp = [tag("i", cls=f"h{step}") for step in range(STEPS + 1)]
@@ -147,8 +159,14 @@ def groups(facts: Facts) -> Html | None:
         ),
         tag("div", first, cls="columns one" if wide else "columns"),
         tag("div", "0 %", tag("span", ramp, cls="ramp"), "100 % right", ring, cls="scale"),
-        tag("details", tag("summary", "The finetuned networks"), tag("div", others, cls="columns")) if others else None,
+        tag("details", tag("summary", _others(models)), tag("div", others, cls="columns")) if others else None,
     )
+
+
+def _others(models: dict[str, Any]) -> str:
+    if "refitted" not in models:
+        return "The finetuned networks"
+    return "The refitted and the finetuned networks" if "finetuned" in models else "The refitted network"
 
 
 def removed(facts: Facts) -> Html | None:

@@ -78,7 +78,11 @@ def warnings(facts: Facts) -> list[str]:
 def _at_chance(facts: Facts) -> list[str]:
     """A sentence for each network that is no surer than one that gives every sample the same answer."""
     out = []
-    for key, which in (("subnetwork", "subnetwork"), ("finetuned", "finetuned network")):
+    for key, which in (
+        ("subnetwork", "subnetwork"),
+        ("refitted", "refitted network"),
+        ("finetuned", "finetuned network"),
+    ):
         found = facts.models.get(key) or {}
         cells = [cell_of(facts, name) for name in found.get("by_group") or ()]
         if not cells or None in cells:
@@ -149,7 +153,8 @@ def commands(facts: Facts) -> list[str]:
     """The commands that make this run again, by its configuration."""
     config = facts.config
     if "command" in config:
-        return [f"{config['command']} --out {facts.place}"]
+        made = f"{config['command']} --out {facts.place}"
+        return [made, _refit_command(facts, facts.place)] if facts.refit else [made]
     source = config.get("source") or {}
     out = facts.place
     lines = []
@@ -157,6 +162,8 @@ def commands(facts: Facts) -> list[str]:
         lines.append(_train_command(config, source, out))
     if "extract" in config:
         lines.append(_extract_command(config, source, out))
+    if facts.refit:
+        lines.append(_refit_command(facts, out))
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
         options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "sampler", "seed") if key in tuned}
@@ -167,17 +174,25 @@ def commands(facts: Facts) -> list[str]:
     return lines + _shrink_commands(facts, out)
 
 
+def _refit_command(facts: Facts, out: str) -> str:
+    fields = facts.refit["refit"]
+    options = {key: fields[key] for key in ("on", "folds", "seed")}
+    options |= {"bottleneck": facts.refit.get("bottleneck"), "device": facts.refit.get("device")}
+    l2 = "".join(f" --l2 {_number(value)}" for value in fields["l2"])
+    return f"bise refit {out}{_options(options)}{l2}{' --keep-worse' if fields['keep_worse'] else ''}"
+
+
 def _shrink_commands(facts: Facts, out: str) -> list[str]:
     """For each network that was shrunk by a command of its own, which measures latency."""
     lines = []
-    for name in ("subnetwork", "finetuned"):
+    for name in ("subnetwork", "refitted", "finetuned"):
         figures = (facts.summary.get(name) or {}).get("shrunk") or {}
         if "latency_by_batch" in figures:
             files = {
                 "onnx" if file.endswith(".onnx") else "out": place_of(Path(part.get("path", file)))
                 for file, part in figures["files"].items()
             }
-            of = " --of finetuned" if name == "finetuned" else ""
+            of = "" if name == "subnetwork" else f" --of {name}"
             lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {file}" for key, file in files.items()))
     return lines
 
