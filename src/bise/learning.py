@@ -32,7 +32,6 @@ from bise.settling import coast, quiet_epochs, settled
 from bise.targets import BY_HEART, chosen_targets, margins
 from bise.twin import named_tensors
 
-
 Best = tuple[float, int, State]
 """The figure on val, its epoch, and the mask."""
 

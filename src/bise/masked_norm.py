@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def masked_layer_norm(x: Tensor, live: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """x [..., d] normalised over the units where `live` [d] is True; the others pass as they are, without scale or shift.
+    """x [..., d] normalised over the units where `live` [d] is True; the others pass without scale or shift.
 
     Mean and variance are sums over the open units, divided by how many there are.
     """

@@ -51,9 +51,9 @@ def paper_weights(
     Corrupted-CIFAR10). One binary bias and a binary target: N/(4 n_g) (CelebA, CivilComments). Several biases:
     the product over them of 1/ρ_k or 1/(1−ρ_k), unnormalised (Multi-Color MNIST). ρ is measured unless it is given.
     """
-    rho = aligned.double().mean(0) if rho is None else _each(rho, aligned.shape[1])
+    share = aligned.double().mean(0) if rho is None else _each(rho, aligned.shape[1])
     if aligned.shape[1] > 1:
-        return torch.where(aligned, 1 / rho, 1 / (1 - rho)).prod(1)
+        return torch.where(aligned, 1 / share, 1 / (1 - share)).prod(1)
     if classes != bias_classes[0]:
         raise BadInput(
             f'weights="paper" is defined for as many biases as classes, not for {bias_classes[0]} and {classes};'
@@ -62,7 +62,7 @@ def paper_weights(
     if classes == 2:
         cell = y * 2 + b[:, 0]
         return (len(y) / (4 * torch.bincount(cell, minlength=4).double()))[cell]
-    return torch.where(aligned[:, 0], 1 / (classes * rho), (classes - 1) / (classes * (1 - rho)))
+    return torch.where(aligned[:, 0], 1 / (classes * share), (classes - 1) / (classes * (1 - share)))
 
 
 def _each(rho: float | Sequence[float], biases: int) -> Tensor:

@@ -75,13 +75,14 @@ def place(
     ExtractConfig.
     """
     trace = record(model, example)
+    left_out: list[str] = []
     if patterns is None and gates_at == "layers":
-        found, left_out = _layers(model, trace), []
+        found = _layers(model, trace)
     elif patterns is None:
         found, left_out = _found(trace)
         found = _family(model, trace, found)
     else:
-        found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs), []
+        found = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs)
     if gated and not found:
         fed = patterns is None and any(activation.feeds_layer for activation in trace.activations)
         hidden = (
@@ -172,13 +173,8 @@ def _layers(model: nn.Module, trace: Trace) -> list[Site]:
     Departure from the paper's text, whose gates are behind activations: the authors' code has them here in BERT.
     """
     kinds = dict(model.named_modules())
-    calls = {
-        call.path: call
-        for call in trace.calls
-        if isinstance(kinds.get(call.path), nn.Linear)
-        and "attention" not in call.path
-        and call.path not in trace.linears
-    }
+    linear = [call for call in trace.calls if isinstance(kinds.get(call.path), nn.Linear)]
+    calls = {c.path: c for c in linear if "attention" not in c.path and c.path not in trace.linears}
     if not calls:
         raise BadInput(
             f"{type(model).__name__} has no linear layer outside of attention before its last one, for"

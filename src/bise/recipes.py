@@ -260,7 +260,7 @@ def biased_madlibs(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         # at 3e-4 and 5e-4 this size had learned only the terms, and no word, after two and three epochs; at 1e-4 it
         # knows the word after four, and in twelve it only learns the noise by heart
         train=TrainConfig(**{**adamw, "epochs": 4, "lr": 1e-4, "batch_size": 32, "schedule": "linear"}),
-        extract=ExtractConfig.paper(batch_size=128, selection="worst_group"),
+        extract=_letter(protocol, batch_size=128, selection="worst_group"),
         finetune=TrainConfig.paper(lr=1e-4, selection="worst_group", **adamw),
         select="best",
         metric="worst_group",

@@ -99,14 +99,16 @@ def equal(cell: Tensor) -> Tensor:
 
 
 def by_authors(split: str, cell: Tensor, seed: int) -> Tensor:
-    """Sorted indices of a split in the official partition that the authors' code takes it from: all of train but a fifth
-    of the smallest cell from each, these for val, and for test as many of each cell as the smallest has."""
+    """Sorted indices of a split in the official partition that the authors' code takes it from.
+
+    Train: all but a fifth of the smallest cell from each. val: these. test: as many of each as the smallest has.
+    """
     smallest = int(torch.bincount(cell, minlength=4).min())
     size = smallest if split == "test" else int(0.2 * smallest)
     if size == 0:
         raise BadInput(
-            f'protocol="authors" needs samples in all four cells, of which the smallest has {smallest} here, too few for'
-            ' a fifth; use protocol="paper"'
+            f'protocol="authors" draws evenly from the four cells, of which the smallest has {smallest} here, too few;'
+            ' use protocol="paper"'
         )
     drawn = []
     for value in range(4):  # each from the same state of the generator, as pandas draws from groups

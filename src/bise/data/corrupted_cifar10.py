@@ -53,8 +53,8 @@ def corrupted_cifar10(
     `protocol="dfa"` (also called "held-out" and "paper") has the corruptions of Lee et al. 2021 and keeps a tenth of
     the training pictures for val alone. "lff-0" and "lff-1" are the two lists of Nam et al. 2020, with all training
     pictures, the conflicting ones where the source has them, and no val; its "severity 4" is level 5 here. "archive"
-    (also called "authors", whose code reads it) reads the pictures that Lee et al. share, from `root`/cifar10c. val and test have ρ = 0.1, every corruption evenly,
-    but the archive's are as they come.
+    (also called "authors", whose code reads it) reads the pictures that Lee et al. share, from `root`/cifar10c. val
+    and test have ρ = 0.1, every corruption evenly, but the archive's are as they come.
     """
     protocol = ALIASES.get(protocol, protocol)
     _check(split, rho, protocol, severity)
