@@ -260,6 +260,9 @@ def extract(
     jitter: Annotated[
         float | None, typer.Option(help="Turn, stretch and shift pictures at random, and choose no margin then; try 1.")
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16, or auto, bf16 on a GPU that has it; default as the preset says.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
@@ -292,6 +295,7 @@ def extract(
             "baseline": baseline,
             "augment": augment,
             "jitter": jitter,
+            "precision": precision,
         }
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device)

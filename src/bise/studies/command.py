@@ -27,9 +27,8 @@ def reproduce(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="Only this preset: balanced, paper or authors.")] = None,
     protocol: Annotated[
-        str | None,
-        typer.Option(help="authors, as in their code, the default where a study has it; paper, by the text; or all."),
-    ] = None,
+        str, typer.Option(help="authors, as in their code, where a study has it; paper, by the text; or all.")
+    ] = "authors",
     line: Annotated[str | None, typer.Option(help="Only lines of tables whose label contains this text.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Begin no job after so many minutes.")] = None,
     results: Annotated[

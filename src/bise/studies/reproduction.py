@@ -36,7 +36,7 @@ class Limits:
     """Kinds of jobs."""
     presets: tuple[str, ...] | None = None
     protocol: str | None = None
-    """"authors", "paper" or "all"; None is "authors" in studies that have it, and "paper" in the others."""
+    """"paper", or "authors" in the studies that have it and all of the others; None or "all" is everything."""
     line: str | None = None
     """What the label of a table's line must contain."""
     minutes: float | None = None
@@ -50,15 +50,17 @@ class Limits:
         if odd is not None:
             raise BadInput(f"--preset {odd!r} is unknown; use {' or '.join(PRESETS)}")
         if self.protocol not in (None, "all", *SIDES):
-            raise BadInput(f"--protocol {self.protocol!r} is unknown; use {', '.join(SIDES)} or all")
+            raise BadInput(f"--protocol {self.protocol!r} is unknown; use authors, paper or all")
         if self.minutes is not None and not self.minutes >= 0:
             raise BadInput(f"--minutes {self.minutes:g} must be a number, 0 or more")
 
     def of(self, study: Study, scale: Scale) -> list[Job]:
         """The study's jobs within the limits."""
         jobs = study.jobs(scale)
-        side = self.protocol or (AUTHORS if any(job.side == AUTHORS for job in jobs) else "all")
-        return [job for job in jobs if side in ("all", job.side) and self.allow(job)]
+        sides = {job.side for job in jobs}
+        if self.protocol == "paper" or self.protocol in sides:
+            sides = {self.protocol}
+        return [job for job in jobs if job.side in sides and self.allow(job)]
 
     def allow(self, job: Job) -> bool:
         return (
