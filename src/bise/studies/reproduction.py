@@ -15,7 +15,7 @@ from bise.config import PRESETS
 from bise.data.contract import Progress
 from bise.errors import BadInput, BiseWarning
 from bise.files import make_folder
-from bise.recipes import AUTHORS, Rho, recipe
+from bise.recipes import Rho, recipe
 from bise.runs import sole
 from bise.sources import device_named
 from bise.studies.job import KINDS, Job, configuration, key_of
