@@ -608,7 +608,7 @@ def test_the_list_counts_jobs(tmp_path):
     assert out.exit_code == 0
     lines = {line.split()[0]: line for line in out.stdout.splitlines()}
     assert set(lines) == set(STUDIES)
-    assert "0 of  63 jobs" in lines["biased-mnist"]
+    assert "0 of 126 jobs" in lines["biased-mnist"]
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
