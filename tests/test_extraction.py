@@ -330,6 +330,10 @@ def test_the_paper_preset_notices_a_collapse_and_goes_back(data):
     assert all(mask.any() for mask in sub.masks.values())
     assert "closed wholly" in sub.record["stopped"]
     assert "goes back to the mask of epoch" in sub.record["notes"][0]
+    # as the authors' code has it, the run goes on, and ends with nothing open there
+    ignored = bise.extract(model, data["train"], config=replace(config, collapse="ignore"))
+    assert not all(mask.any() for mask in ignored.masks.values())
+    assert "closed wholly" not in ignored.record["stopped"]
 
 
 def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():

@@ -124,7 +124,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     rho: Annotated[str | None, typer.Option(help="Share of aligned samples; two with a comma, for two biases.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of data, weights and batches.")] = 0,
-    protocol: Annotated[str | None, typer.Option(help="The data set's protocol; default the paper's.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="The data set's protocol, such as paper, the default, or authors, as in their code."),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs; default the recipe's.")] = None,
     device: DeviceOption = "auto",
     weights: Annotated[
@@ -231,7 +234,9 @@ def extract(
     from_run: FromOption = None,
     trust: TrustOption = False,
     device: DeviceOption = "auto",
-    preset: Annotated[str, typer.Option(help="balanced, or paper: Algorithm 1 to the letter.")] = "balanced",
+    preset: Annotated[
+        str, typer.Option(help="balanced; paper, Algorithm 1 to the letter; or authors, as in their code.")
+    ] = "balanced",
     gamma: Annotated[float | None, typer.Option(help="γ, the weight of the mutual information.")] = None,
     head_epochs: Annotated[int | None, typer.Option(help="E, epochs of the bias head after each annealing.")] = None,
     mi: Annotated[str | None, typer.Option(help="auto, conflicting, batch or none.")] = None,
@@ -260,6 +265,9 @@ def extract(
     jitter: Annotated[
         float | None, typer.Option(help="Turn, stretch and shift pictures at random, and choose no margin then; try 1.")
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16, or auto, bf16 on a GPU that has it; default as the preset says.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of batches and bias head.")] = 0,
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
@@ -271,10 +279,12 @@ def extract(
 ) -> None:
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
     with _guard(resumable=True):
+        from bise.config import PRESETS
         from bise.jobs import extract_job
+        from bise.recipes import preset_changes
         from bise.sources import given
         from bise.terminal import Bars, show_run
-        from bise.training_job import recipe_of
+        from bise.training_job import recipe_of, searching
 
         named: dict[str, Any] = {
             "gamma": gamma,
@@ -290,12 +300,13 @@ def extract(
             "baseline": baseline,
             "augment": augment,
             "jitter": jitter,
+            "precision": precision,
         }
         changes = {key: value for key, value in named.items() if value is not None}
         network, load, source = given(model, weights, data, own, from_run, device, trust=trust)
         if (chosen := recipe_of(source)) is not None:
-            own_changes = {"paper": chosen.extract_changes(), "balanced": dict(chosen.extract_balanced)}
-            changes = own_changes.get(preset, {}) | changes
+            load, source = searching(chosen, load, source)
+            changes = (preset_changes(chosen, preset) if preset in PRESETS else {}) | changes
         with Bars() as bars:
             summary = extract_job(
                 network,
@@ -319,7 +330,7 @@ def extract(
 def finetune(
     run: Annotated[Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")],
     preset: Annotated[
-        str, typer.Option(help="balanced, or paper: its weights, by the recipe's settings where there is one.")
+        str, typer.Option(help="balanced; or paper or authors: its weights, by the recipe's settings if any.")
     ] = "balanced",
     epochs: Annotated[int | None, typer.Option(help="Epochs; 20 where the preset is balanced.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; 0.001 where the preset is balanced.")] = None,

@@ -46,6 +46,16 @@ def _momentum(**values: float) -> None:
             raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
 
 
+def _shares(rho: Any) -> None:
+    for share in rho if isinstance(rho, tuple) else () if rho is None else (rho,):
+        _number("rho", share)
+        if not 0 < share < 1:
+            raise BadInput(
+                f"rho={share} has no closed form of weights; give a share between 0 and 1, or None to count it"
+            )
+
+
+PRESETS = ("balanced", "paper", "authors")
 GAMMA_AND_E: dict[str, Any] = {"gamma": 1.0, "head_epochs": 50}
 """Those of the paper; the default has less of both, and some figures were measured with these."""
 
@@ -61,7 +71,10 @@ class ExtractConfig:
     balance: str = "auto"
     """What counts as a stratum, for even draws and for weights="groups": "cells", "alignment" groups or "auto"."""
     weights: str = "none"
-    """Weights of the cross-entropy: "groups", N / (G · n_g); "paper", its closed forms; "none"."""
+    """Weights of the cross-entropy: "groups", N / (G · n_g); "paper", its closed forms; "cells", one over the share of
+    each cell, of which every one counts as if it had a sample at least; "none"."""
+    rho: float | tuple[float, ...] | None = None
+    """ρ in the paper's closed forms, for each bias; None is the share of aligned samples that is counted."""
     margin: float | None = None
     """α: raise logits by α · ln p(y | b) in the cross-entropy, so that samples whose class is rare beside their b are
     to be classified with a margin; where a vanilla model knows them by heart, they'd say little without it. None is
@@ -73,12 +86,20 @@ class ExtractConfig:
     mi: str = "auto"
     """Which samples of a batch the mutual information is taken over: "conflicting", the whole "batch", "none"; "auto"
     is the batch where cells are drawn evenly, so that b says nothing of y there, and else the conflicting ones."""
+    mi_over_biases: str = "mean"
+    """Of several biases, whether the "mean" of their mutual information or the "sum" joins the objective."""
+    gates_at: str = "activations"
+    """Where gates go by themselves: behind "activations", or on the outputs of "layers", the linear ones outside of
+    attention, before activations and residual sums."""
+    norms: str = "plain"
+    """A LayerNorm behind a gated feed-forward output: "plain", or "masked", over open units alone."""
     head_data: str = "balanced"
     """What the bias head trains on: "natural" or "balanced" draws."""
     bn: str = "frozen"
     """BatchNorm while masks are learned: "frozen", "statistics" updated, or "all" (β and γ learned too)."""
     collapse: str = "prevent"
-    """A site that would close wholly: "prevent" keeps its best unit open; "undo" goes back to the last live mask."""
+    """A site that would close wholly: "prevent" keeps its best unit open; "undo" goes back to the last live mask;
+    "ignore" goes on."""
 
     batch_size: int = 100
     steps: int | None = 20
@@ -117,12 +138,17 @@ class ExtractConfig:
     """Stop once no gate can flip any more (only with BatchNorm frozen)."""
     selection: str = "unbiased"
     """What *best* maximises on val: "unbiased", "worst_group" or "accuracy"."""
+    also: tuple[str, ...] = ()
+    """More of these, whose best masks are kept beside: `.best_by("worst_group")` of the result."""
+    ties: str = "earlier"
+    """Which of two epochs that are equally good on val is the best: the "earlier" or the "later"."""
     baseline: bool = True
     """Let masks compete with the model itself on val: where none is as good, nothing is closed, and the run says so."""
     validate_every: int = 2
     """Epochs between validations; the last one is always validated."""
     precision: str = "auto"
-    """Format of the network's forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it."""
+    """Format of the network's forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it. fp32
+    is PyTorch's own: unless one forbids it, cuDNN may round what convolutions multiply to TF32."""
     graphs: bool = True
     """On a GPU, record a step once and replay it."""
     seed: int = 0
@@ -130,12 +156,18 @@ class ExtractConfig:
     def __post_init__(self) -> None:
         _choice("sampler", self.sampler, ("natural", "balanced"))
         _choice("balance", self.balance, ("auto", "cells", "alignment"))
-        _choice("weights", self.weights, ("groups", "paper", "none"))
+        _choice("weights", self.weights, ("groups", "paper", "cells", "none"))
         _choice("mi", self.mi, ("auto", "conflicting", "batch", "none"))
+        _choice("mi_over_biases", self.mi_over_biases, ("mean", "sum"))
+        _choice("gates_at", self.gates_at, ("activations", "layers"))
+        _choice("norms", self.norms, ("plain", "masked"))
+        _choice("ties", self.ties, ("earlier", "later"))
         _choice("head_data", self.head_data, ("natural", "balanced"))
         _choice("bn", self.bn, ("frozen", "statistics", "all"))
-        _choice("collapse", self.collapse, ("prevent", "undo"))
-        _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        _choice("collapse", self.collapse, ("prevent", "undo", "ignore"))
+        _shares(self.rho)
+        for selection in (self.selection, *self.also):
+            _choice("selection", selection, ("unbiased", "worst_group", "accuracy"))
         _choice("precision", self.precision, ("auto", "fp32", "bf16"))
         if self.sampler == "balanced" and self.weights != "none":
             raise BadInput(
@@ -168,7 +200,7 @@ class ExtractConfig:
 
     @classmethod
     def paper(cls, **changes: Any) -> ExtractConfig:
-        """Algorithm 1 to the letter: natural passes, the paper's weights, its schedule."""
+        """Algorithm 1 to the letter: natural passes, the paper's weights, its schedule, in fp32."""
         letter: dict[str, Any] = {
             **GAMMA_AND_E,
             "sampler": "natural",
@@ -184,8 +216,15 @@ class ExtractConfig:
             "selection": "accuracy",
             "baseline": False,
             "validate_every": 1,
+            "precision": "fp32",
         }
         return cls(**(letter | changes))
+
+    @classmethod
+    def authors(cls, **changes: Any) -> ExtractConfig:
+        """The preset `paper` where the text is silent as the authors' code has it."""
+        letter: dict[str, Any] = {"ties": "later", "mi_over_biases": "sum", "collapse": "ignore"}
+        return cls.paper(**(letter | changes))
 
     def epoch_steps(self, samples: int) -> int:
         """Steps of an epoch over so many samples."""
@@ -260,8 +299,8 @@ class TrainConfig:
 
     @classmethod
     def paper(cls, **changes: Any) -> TrainConfig:
-        """The paper's finetuning on BiasedMNIST: natural passes, its weights, 50 epochs of SGD at 1e-3."""
-        letter: dict[str, Any] = {"weights": "paper", "epochs": 50, "selection": "accuracy"}
+        """The paper's finetuning on BiasedMNIST: natural passes, its weights, 50 epochs of SGD at 1e-3, in fp32."""
+        letter: dict[str, Any] = {"weights": "paper", "epochs": 50, "selection": "accuracy", "precision": "fp32"}
         return cls(**(letter | changes))
 
 

@@ -118,7 +118,7 @@ def _extract(
         memory.take(validation.inputs.copied)
     before = fingerprint(model)
     example = inputs.example()
-    placement = place(model, example, patterns=sites)
+    placement = place(model, example, patterns=sites, gates_at=config.gates_at, norms=config.norms)
     updated = frozenset() if config.bn == "frozen" else batch_norm_tensors(model, config.bn)
     sub = Subnetwork(
         model,

@@ -15,6 +15,7 @@ from bise.data.contract import Log, Progress, labels
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
+from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.engine.validation import Validation, identity
 from bise.extraction import check_kinds, check_outputs
@@ -80,6 +81,7 @@ def finetune(
     tuned.record = {
         "job": "finetune",
         "config": asdict(config),
+        "precision": resolved(config.precision, tuned),
         "selection": {"kind": "last" if val is None else "best", "on": None if val is None else "val"},
         "history": history,
         "seconds": time.perf_counter() - started,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bise.errors import BadInput
 from bise.files import read_json, read_tensors, write_json, write_tensors
+from bise.masked_norm import masked_layer_norm
 from bise.models.outputs import device_of
 from bise.placement import Site, place
 from bise.scaling import ScaledChannels
@@ -73,6 +74,11 @@ class Gate(nn.Module):
         first = next(i for i, value in enumerate(args) if isinstance(value, Tensor))
         return (*args[:first], self(args[first]), *args[first + 1 :])
 
+    def on_norm(self, norm: nn.LayerNorm, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        """What the LayerNorm gives that knows the mask, which takes no gradient there."""
+        live = self.mask if self.live is None else self.live.detach() > 0
+        return masked_layer_norm(args[0], live, norm.weight, norm.bias, norm.eps).to(output.dtype)
+
 
 class Subnetwork(nn.Module):
     """Model + masks: computes the masked network on the model's own weights, none of them changed.
@@ -97,7 +103,8 @@ class Subnetwork(nn.Module):
         self.bottleneck = bottleneck
         self.owned = owned
         self.record: dict[str, Any] = {}
-        self.last_tensors: dict[str, Tensor] = {}
+        self.kept: dict[str, Tensor] = {}
+        """Scores, and what it owned, of other epochs than the one it has: of the "last", or the best by a selection."""
         self.sites: tuple[Site, ...] = ()
         self.gates = nn.ModuleList()
         self._hooks: list[tuple[str, str, int]] = []
@@ -127,6 +134,9 @@ class Subnetwork(nn.Module):
             else:
                 handle = module.register_forward_hook(gate.on_output)
                 self._hooks.append((site.module, "_forward_hooks", handle.id))
+            if site.norm:
+                handle = modules[site.norm].register_forward_hook(gate.on_norm)
+                self._hooks.append((site.norm, "_forward_hooks", handle.id))
 
     def place(self, example: Any) -> None:
         """Put the gates of masks that came without an example where `example` shows their channels to be."""
@@ -203,20 +213,31 @@ class Subnetwork(nn.Module):
     @property
     def last(self) -> Subnetwork:
         """The mask of the last epoch, where an earlier one was selected as best; else this one."""
-        if not self.last_tensors:
+        return self._kept("last") or self
+
+    def best_by(self, selection: str) -> Subnetwork:
+        """The best mask by another selection, of those that the configuration asked for beside (`also`)."""
+        if self.record.get("selection", {}).get("on") == f"val, {selection}":
             return self
-        scores = {site.name: self.last_tensors[f"scores.{site.name}"] for site in self.sites}
-        other = self.with_scores(scores)
+        if (found := self._kept(selection)) is None:
+            raise BadInput(f"no best mask by {selection!r} was kept; extract with also=({selection!r},), and val")
+        return found
+
+    def _kept(self, name: str) -> Subnetwork | None:
+        places = {site.name: f"{name}.scores.{site.name}" for site in self.sites}
+        if not places or not all(place in self.kept for place in places.values()):
+            return None
+        other = self.with_scores({site: self.kept[place] for site, place in places.items()})
         everything = named_tensors(other.network)
-        for name in self.owned:
-            everything[name].detach().copy_(self.last_tensors[f"own.{name}"])
+        for tensor in self.owned:
+            everything[tensor].detach().copy_(self.kept[f"{name}.own.{tensor}"])
         return other
 
-    def keep_last(self, scores: Mapping[str, Tensor]) -> None:
-        """Remember `scores` and what it owns now as those of the last epoch, before an earlier one is restored."""
+    def keep(self, name: str, scores: Mapping[str, Tensor]) -> None:
+        """Remember `scores` and what it owns now under a name, before others are restored."""
         everything = named_tensors(self.network)
-        self.last_tensors = {f"scores.{name}": score.detach().clone() for name, score in scores.items()}
-        self.last_tensors |= {f"own.{name}": everything[name].detach().clone() for name in self.owned}
+        self.kept |= {f"{name}.scores.{site}": score.detach().clone() for site, score in scores.items()}
+        self.kept |= {f"{name}.own.{tensor}": everything[tensor].detach().clone() for tensor in self.owned}
 
     def shrink(
         self, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
@@ -273,7 +294,7 @@ class Subnetwork(nn.Module):
         folder = Path(folder)
         tensors = {f"scores.{name}": t for name, t in self.scores.items()}
         tensors |= {f"masks.{name}": t for name, t in self.masks.items()}
-        tensors |= {f"last.{name}": t for name, t in self.last_tensors.items()}
+        tensors |= self.kept
         everything = named_tensors(self.network)
         tensors |= {f"own.{name}": everything[name] for name in sorted(self.owned)}
         sha256 = write_tensors(folder / "subnetwork.safetensors", tensors)
@@ -306,7 +327,8 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
         own_tensors = {name: tensors[f"own.{name}"] for name in owned}
     except (KeyError, TypeError) as error:
         raise BadInput(f"{folder} holds no complete subnetwork (missing {error})") from error
-    missing = sorted({site.module for site in sites} - set(dict(model.named_modules())))
+    modules = {module for site in sites for module in (site.module, site.norm)}
+    missing = sorted(modules - set(dict(model.named_modules())))
     if missing:
         raise BadInput(f"{type(model).__name__} has no module {missing[0]}, which {folder} gates; load its own model")
     sub = Subnetwork(model, sites, **parts, bottleneck=bottleneck, owned=owned)
@@ -320,15 +342,19 @@ def load(folder: str | Path, model: nn.Module) -> Subnetwork:
             f"the weights of this {type(model).__name__} are not the ones that {folder} was made with;"
             " load the same checkpoint first"
         )
-    sub.last_tensors = {name.removeprefix("last."): t for name, t in tensors.items() if name.startswith("last.")}
+    sub.kept = {name: t for name, t in tensors.items() if name.partition(".")[0] not in ("scores", "masks", "own")}
     sub.record = content.get("record", {})
     return sub
 
 
-def _site(name: str, units: int, dim: int, spread: int = 1) -> Site:
-    if not isinstance(name, str) or not all(type(value) is int for value in (units, dim, spread)):
+def _site(name: str, units: int, dim: int, spread: int = 1, norm: str = "") -> Site:
+    if (
+        not isinstance(name, str)
+        or not isinstance(norm, str)
+        or not all(type(value) is int for value in (units, dim, spread))
+    ):
         raise TypeError("a site's name and numbers")
-    return Site(name=name, units=units, dim=dim, spread=spread)
+    return Site(name=name, units=units, dim=dim, spread=spread, norm=norm)
 
 
 def subnetwork(

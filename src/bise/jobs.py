@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bise.auditing import Audit, audit
-from bise.config import ExtractConfig, TrainConfig
+from bise.config import PRESETS, ExtractConfig, TrainConfig
 from bise.data import names
 from bise.data.arguments import SPLITS
 from bise.data.cells import Cells
@@ -70,10 +70,9 @@ def extract_job(
     every: float = EVERY,
 ) -> dict[str, Any]:
     """Extract on the train split, select on val, audit on test before and after; returns the summary."""
-    presets = {"balanced": ExtractConfig.balanced, "paper": ExtractConfig.paper}
-    if preset not in presets:
-        raise BadInput(f"--preset {preset!r} is unknown; use {' or '.join(presets)}")
-    config = presets[preset](**changes)
+    if preset not in PRESETS:
+        raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
+    config = getattr(ExtractConfig, preset)(**changes)
     check_model(model)
     train, val, test = _train(splits), split_of(splits, "val"), split_of(splits, "test")
     cells = labels(train, progress=progress)

@@ -32,6 +32,9 @@ from bise.settling import coast, quiet_epochs, settled
 from bise.targets import BY_HEART, chosen_targets, margins
 from bise.twin import named_tensors
 
+Best = tuple[float, int, State]
+"""The figure on val, its epoch, and the mask."""
+
 
 class Learner:
     """The state of one run: scores, heads, temperature, and the best mask so far."""
@@ -68,7 +71,7 @@ class Learner:
         groups = strata(cells, config.balance)
         self.sampler = Sampler(len(cells), groups if config.sampler == "balanced" else None)
         self.strata = groups
-        weights = sample_weights(cells, config.weights, config.balance)
+        weights = sample_weights(cells, config.weights, config.balance, config.rho)
         self.weights = None if weights is None else weights.float().to(self.device)
         self.y, self.b = cells.y.to(self.device), cells.b.to(self.device)
         self.priors: list[Tensor] = []
@@ -105,7 +108,9 @@ class Learner:
             self.notes += cells.unjudged(validation.cells)
         self.itself: float | None = None
         """What the model itself, all gates open, has on val."""
-        self.best: tuple[float, int, State] | None = None
+        self.best: Best | None = None
+        self.also: dict[str, Best] = {}
+        """The best by other selections."""
         self.judged: dict[str, float] = {}
         self.changed = True
         """Whether the network is another one than at the last validation."""
@@ -156,6 +161,7 @@ class Learner:
             self.itself = self.judged[c.selection]
             if c.baseline:
                 self.best = (self.itself, 0, self.scores.state())
+                self.also = {by: (self.judged[by], 0, self.scores.state()) for by in c.also}
         epoch = len(self.history)
         for phase, tau in enumerate(taus):
             rows = [row for row in self.history if row["tau"] == tau]
@@ -302,7 +308,7 @@ class Learner:
                 yield from (value for value in state.values() if isinstance(value, Tensor))
 
     def _information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean over biases of I(b̂, b), and its gradient towards z [N, d]; 0 where it isn't wanted."""
+        """I(b̂, b), the mean or sum over biases, and its gradient towards z [N, d]; 0 where it isn't wanted."""
         weight = self.heads.parameters[:, :-1]
         if self.config.mi == "none":
             return weight.new_zeros(()), weight.new_zeros(len(b), weight.shape[1])
@@ -312,7 +318,8 @@ class Learner:
             table, count = joint_table(p, b[:, k], include[:, k])
             values.append(information(table, count))
             towards.append(information_gradient(p, b[:, k], include[:, k], table, count))
-        return torch.stack(values).mean(), torch.cat(towards, 1) @ weight / len(values)
+        share = len(values) if self.config.mi_over_biases == "mean" else 1
+        return torch.stack(values).sum() / share, torch.cat(towards, 1) @ weight / share
 
     # ends of epochs and of the run
 
@@ -326,14 +333,21 @@ class Learner:
                     self.judged = self.validation(self.sub, self.progress)
             self.changed = False
             row["val"] = self.judged
-            value = self.judged[self.config.selection]
-            # a mask that does as well as the model itself is the smaller network
-            if self.best is None or value > self.best[0] or (self.best[1] == 0 and value == self.best[0]):
-                self.best = (value, epoch, self.scores.state())
+            self.best = self._better(self.best, self.config.selection, epoch)
+            self.also = {by: self._better(self.also.get(by), by, epoch) for by in self.config.also}
         self.history.append(row)
         self.began = generator_states(self.generators)
         if self.log is not None:
             self.log(row)
+
+    def _better(self, best: Best | None, selection: str, epoch: int) -> Best:
+        """The best so far, or this epoch's mask where it beats it on val, or ties and is to win ties."""
+        value = self.judged[selection]
+        # a mask that does as well as the model itself is the smaller network
+        ties = self.config.ties == "later" or (best is not None and best[1] == 0)
+        if best is None or value > best[0] or (ties and value == best[0]):
+            return value, epoch, self.scores.state()
+        return best
 
     def _settled(self, left: list[tuple[int, float]]) -> bool:
         """Whether no gate can flip in the steps that are left."""
@@ -364,15 +378,18 @@ class Learner:
     def _result(self, epoch: int) -> Subnetwork:
         """The subnetwork of the best mask, or of the last one, with the record of how it came about."""
         # with val there is no best mask where the run collapsed before its first validation
-        selection = {"kind": "last", "epoch": epoch, "on": None, "val": self.validation is not None}
+        selection: dict[str, Any] = {"kind": "last", "epoch": epoch, "on": None, "val": self.validation is not None}
         if self.best is not None:
             value, best_epoch, kept = self.best
             on = f"val, {self.config.selection}"
             selection = {"kind": "best", "epoch": best_epoch, "on": on, "value": value, "model": self.itself}
             if best_epoch == 0:
                 self.notes.append(self._nothing_better(value))
-            last = self.scores.pieces(self.scores.flat.detach())
-            self.sub.keep_last({site.name: piece for site, _, piece in last})
+            self.sub.keep("last", self._by_site())
+            for by, (figure, found, state) in self.also.items():
+                self.scores.restore(state)
+                self.sub.keep(by, self._by_site())
+                selection.setdefault("also", {})[by] = {"epoch": found, "value": figure}
             self.scores.restore(kept)
         self.scores.set_mask()
         for parameter in self.sub.network.parameters():
@@ -389,6 +406,10 @@ class Learner:
             "targets": self.targets,
         }
         return self.sub
+
+    def _by_site(self) -> dict[str, Tensor]:
+        """{site: scores} as they are now."""
+        return {site.name: piece for site, _, piece in self.scores.pieces(self.scores.flat.detach())}
 
     def _nothing_better(self, value: float) -> str:
         """That the model itself was the best on val, and what to look at."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -24,6 +24,8 @@ class Site:
     """The channel dimension; negative where it counts from the end."""
     spread: int = 1
     """How many consecutive channels of the hooked tensor a unit owns: more than one behind a flattening."""
+    norm: str = ""
+    """A LayerNorm behind the residual sum that is to take mean and variance over this site's open units alone."""
 
     @property
     def module(self) -> str:
@@ -63,17 +65,24 @@ def place(
     patterns: Sequence[str] | str | None = None,
     gated: bool = True,
     outputs: bool = False,
+    gates_at: str = "activations",
+    norms: str = "plain",
 ) -> Placement:
     """Run `model` once on `example` and find its sites and its bottleneck; where it is `gated`, it needs a site.
 
     Patterns may name what gives the `outputs` only where these needn't be logits, whose units are the classes.
+    Without patterns, `gates_at` says where gates go, and `norms` whether a LayerNorm knows the mask before it, as in
+    ExtractConfig.
     """
     trace = record(model, example)
-    if patterns is None:
+    left_out: list[str] = []
+    if patterns is None and gates_at == "layers":
+        found = _layers(model, trace)
+    elif patterns is None:
         found, left_out = _found(trace)
         found = _family(model, trace, found)
     else:
-        found, left_out = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs), []
+        found = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs)
     if gated and not found:
         fed = patterns is None and any(activation.feeds_layer for activation in trace.activations)
         hidden = (
@@ -85,6 +94,8 @@ def place(
             + (f" ({'; '.join(left_out)})" if left_out else "")
             + '; name modules yourself, for instance sites=["layer*"]'
         )
+    if norms == "masked":
+        found = _with_norms(model, found)
     return Placement(
         sites=tuple(found),
         bottlenecks=tuple(trace.last_linears()),
@@ -154,6 +165,38 @@ def _family(model: nn.Module, trace: Trace, found: list[Site]) -> list[Site]:
             found += [_site_of(c, ":out") for c in calls if outputs.match(c.path)]
     last = {call.path: call for call in trace.calls}
     return sorted(found, key=lambda s: last[s.module].entry if s.at_input else last[s.module].exit)
+
+
+def _layers(model: nn.Module, trace: Trace) -> list[Site]:
+    """The outputs of linear layers outside of attention, but for those that lead to the logits.
+
+    Departure from the paper's text, whose gates are behind activations: the authors' code has them here in BERT.
+    """
+    kinds = dict(model.named_modules())
+    linear = [call for call in trace.calls if isinstance(kinds.get(call.path), nn.Linear)]
+    calls = {c.path: c for c in linear if "attention" not in c.path and c.path not in trace.linears}
+    if not calls:
+        raise BadInput(
+            f"{type(model).__name__} has no linear layer outside of attention before its last one, for"
+            ' gates_at="layers"; use gates_at="activations", or name sites'
+        )
+    return [_site_of(call, ":out") for call in calls.values()]
+
+
+def _with_norms(model: nn.Module, found: list[Site]) -> list[Site]:
+    """The sites on the outputs of feed-forward layers with the LayerNorm beside them, as BERT calls both."""
+    modules = dict(model.named_modules())
+    out = []
+    for site in found:
+        norm = f"{site.name.removesuffix('.dense')}.LayerNorm"
+        fits = site.name.endswith(".output.dense") and isinstance(modules.get(norm), nn.LayerNorm)
+        out.append(replace(site, norm=norm) if fits and modules[norm].normalized_shape == (site.units,) else site)
+    if out == found:
+        raise BadInput(
+            f"{type(model).__name__} has no gate on an output.dense with a LayerNorm beside it, as in BERT, for"
+            ' norms="masked"; use norms="plain"'
+        )
+    return out
 
 
 def _named(trace: Trace, patterns: list[str], outputs: bool) -> list[Site]:

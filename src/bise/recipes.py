@@ -12,6 +12,7 @@ from torch import nn
 
 from bise.config import GAMMA_AND_E, ExtractConfig, TrainConfig
 from bise.data import load
+from bise.data.arguments import SEARCH
 from bise.data.contract import Labelled
 from bise.data.subset import subset
 from bise.errors import BadInput
@@ -20,6 +21,8 @@ from bise.models.small import MLP, SimpleConvNet
 from bise.models.weights import read_state, start_from
 
 Rho = float | tuple[float, float] | None
+AUTHORS = "authors"
+"""The protocol and the preset that follow the authors' code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,8 @@ class Recipe:
     rho: Rho
     """Share of aligned training samples, for each bias; None where the bias is as it was found."""
     protocol: str
-    """How splits are made, by the data set's own names; by default the paper's."""
+    """How splits are made, by the data set's own names; by default the paper's. "authors" follows the authors' code, in
+    everything else too, where the rest follow the text."""
     architecture: str
     classes: int
     start: str
@@ -40,12 +44,14 @@ class Recipe:
     train: TrainConfig
     """Of the vanilla model, whose last epoch is taken."""
     extract: ExtractConfig
-    """The preset `paper`, with this data set's batch size."""
+    """The preset `paper`, or `authors` under that protocol, with this data set's batch size."""
     finetune: TrainConfig
     select: str
     """Which mask and which finetuned epoch: "best" on val, or "last" where the paper has no validation set."""
     metric: str
     """What the paper's table shows: "accuracy" over samples, "unbiased" or "worst_group"."""
+    search: str = "train"
+    """The split that masks are learned on, and finetuned on after that, where it isn't the vanilla model's."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     """What an architecture that starts from scratch has in place of its usual sizes."""
     extract_balanced: Mapping[str, Any] = field(default_factory=dict)
@@ -62,16 +68,25 @@ class Recipe:
             if value not in choices:
                 raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
 
+    @property
+    def preset(self) -> str:
+        """The preset that `extract` and `finetune` are of."""
+        return AUTHORS if self.protocol == AUTHORS else "paper"
+
     def extract_changes(self) -> dict[str, Any]:
-        """What the recipe's extraction changes in the plain preset `paper`."""
-        plain = ExtractConfig.paper()
+        """What the recipe's extraction changes in the plain preset."""
+        plain = {"paper": ExtractConfig.paper, AUTHORS: ExtractConfig.authors}[self.preset]()
         values = {field.name: getattr(self.extract, field.name) for field in fields(plain)}
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
 def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
-    """SimpleConvNet by SGD; ÷10 at epochs 40 and 60 of 80, or at 80 and 90 of 100 for ρ of 0.997 and more."""
+    """SimpleConvNet by SGD; ÷10 at epochs 40 and 60 of 80, or at 80 and 90 of 100 for ρ of 0.997 and more.
+
+    In the authors' code the last activation is Tanh, and masks are learned on digits that are coloured anew.
+    """
     rho = 0.99 if rho is None else rho
+    authors = protocol == AUTHORS
     high, few = (isinstance(rho, (int, float)) and rho >= least for least in (0.997, 0.999))
     return Recipe(
         name="biased-mnist",
@@ -90,11 +105,14 @@ def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
             weight_decay=1e-4,
             schedule="steps",
             milestones=(80, 90) if high else (40, 60),
+            precision=_precision(protocol),
         ),
-        extract=ExtractConfig.paper(batch_size=100),
+        extract=_letter(protocol, batch_size=100, rho=rho),
         finetune=TrainConfig.paper(batch_size=100, optimizer="sgd", lr=1e-3, momentum=0.9, weight_decay=1e-4),
         select="best",
         metric="accuracy",
+        search=SEARCH if authors else "train",
+        shape={"last": "tanh"} if authors else {},
         # by val: where the vanilla model has learned next to no shapes, the search needs more steps
         extract_balanced={"steps": 60, "upsilon": 10} if few else {},
         # by val: the high rate forgets what the vanilla model has learned by heart, and jitter keeps the few
@@ -112,17 +130,18 @@ def biased_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
 
 def multi_color_mnist(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
     """An MLP by Adam; no validation set."""
+    rho = (0.99, 0.95) if rho is None else rho
     adam: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "weight_decay": 1e-4, "batch_size": 256}
     return Recipe(
         name="multi-color-mnist",
         data="multi-color-mnist",
-        rho=(0.99, 0.95) if rho is None else rho,
+        rho=rho,
         protocol=protocol or "paper",
         architecture="MLP",
         classes=10,
         start="scratch",
-        train=TrainConfig(epochs=100, **adam),
-        extract=ExtractConfig.paper(batch_size=256),
+        train=TrainConfig(epochs=100, precision=_precision(protocol), **adam),
+        extract=_letter(protocol, batch_size=256, rho=rho if isinstance(rho, tuple) else (rho, rho)),
         finetune=TrainConfig.paper(**adam),
         select="last",
         metric="unbiased",
@@ -146,8 +165,8 @@ def corrupted_cifar10(*, rho: Rho = None, protocol: str | None = None) -> Recipe
         architecture="ResNet-18",
         classes=10,
         start="imagenet",
-        train=TrainConfig(epochs=200, schedule="cosine", **adam),
-        extract=ExtractConfig.paper(batch_size=256, augment=True),
+        train=TrainConfig(epochs=200, schedule="cosine", precision=_precision(protocol), **adam),
+        extract=_letter(protocol, batch_size=256, augment=True, rho=rho),
         finetune=TrainConfig.paper(**adam),
         select="last",
         metric="accuracy",
@@ -160,7 +179,11 @@ def corrupted_cifar10(*, rho: Rho = None, protocol: str | None = None) -> Recipe
 
 
 def celeba(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
-    """ResNet-18 from ImageNet by Adam; the official validation set, judged by the mean over the four cells."""
+    """ResNet-18 from ImageNet by Adam; the official validation set, judged by the mean over the four cells.
+
+    In the authors' code val has equal cells, so that its accuracy selects, as does the mean over them.
+    """
+    selection = "accuracy" if protocol == AUTHORS else "unbiased"
     _refuse_rho("celeba", rho)
     adam: dict[str, Any] = {"optimizer": "adam", "lr": 1e-4, "weight_decay": 1e-4, "batch_size": 256}
     return Recipe(
@@ -171,8 +194,8 @@ def celeba(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         architecture="ResNet-18",
         classes=2,
         start="imagenet",
-        train=TrainConfig(epochs=50, **adam),
-        extract=ExtractConfig.paper(batch_size=256, augment=True, selection="unbiased"),
+        train=TrainConfig(epochs=50, precision=_precision(protocol), **adam),
+        extract=_letter(protocol, batch_size=256, augment=True, selection=selection),
         finetune=TrainConfig.paper(**adam, selection="unbiased"),
         select="best",
         metric="unbiased",
@@ -181,7 +204,11 @@ def celeba(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
 
 
 def civilcomments(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
-    """BERT by AdamW, annealed linearly; the official validation set, judged by the worst of the four cells."""
+    """BERT by AdamW, annealed linearly; the official validation set, judged by the worst of the four cells.
+
+    The authors' code has gates on the linear layers' outputs, and a LayerNorm that knows the mask. It keeps the best
+    masks by accuracy, by the mean over the cells and by the worst; the last is what the paper's table can show.
+    """
     _refuse_rho("civilcomments", rho)
     adamw: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 1e-4, "batch_size": 16}
     return Recipe(
@@ -192,14 +219,31 @@ def civilcomments(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         architecture="BERT",
         classes=2,
         start="bert-base-uncased",
-        train=TrainConfig(epochs=10, lr=1e-5, schedule="linear", **adamw),
-        extract=ExtractConfig.paper(batch_size=16, selection="worst_group"),
+        train=TrainConfig(epochs=10, lr=1e-5, schedule="linear", precision=_precision(protocol), **adamw),
+        extract=_letter(
+            protocol, batch_size=16, selection="worst_group", **(AUTHORS_BERT if protocol == AUTHORS else {})
+        ),
         finetune=TrainConfig.paper(lr=1e-8, selection="worst_group", **adamw),
         select="best",
         metric="worst_group",
         extract_balanced={"selection": "worst_group"},
         finetune_balanced={"lr": 1e-8, "selection": "worst_group", **adamw},
     )
+
+
+AUTHORS_BERT: dict[str, Any] = {"gates_at": "layers", "norms": "masked", "also": ("accuracy", "unbiased")}
+
+
+def _letter(protocol: str | None, *, rho: Rho = None, **changes: Any) -> ExtractConfig:
+    """The preset `paper`, which counts ρ, or `authors`, which takes it as it was asked for."""
+    if protocol != AUTHORS:
+        return ExtractConfig.paper(**changes)
+    return ExtractConfig.authors(**changes, rho=rho)
+
+
+def _precision(protocol: str | None) -> str:
+    """Of the vanilla model: as the authors train it, or as fast as we can."""
+    return "fp32" if protocol == AUTHORS else "auto"
 
 
 def biased_madlibs(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
@@ -216,7 +260,7 @@ def biased_madlibs(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         # at 3e-4 and 5e-4 this size had learned only the terms, and no word, after two and three epochs; at 1e-4 it
         # knows the word after four, and in twelve it only learns the noise by heart
         train=TrainConfig(**{**adamw, "epochs": 4, "lr": 1e-4, "batch_size": 32, "schedule": "linear"}),
-        extract=ExtractConfig.paper(batch_size=128, selection="worst_group"),
+        extract=_letter(protocol, batch_size=128, selection="worst_group"),
         finetune=TrainConfig.paper(lr=1e-4, selection="worst_group", **adamw),
         select="best",
         metric="worst_group",
@@ -287,8 +331,13 @@ def splits(
     root: str | Path | None = None,
     select: str = "best",
     limit: int | None = None,
+    train: str = "train",
 ) -> Labelled | None:
-    """A recipe's data; no val where the last mask is taken. `limit` draws so many samples of each split."""
+    """A recipe's data; no val where the last mask is taken. `limit` draws so many samples of each split.
+
+    `train` is the data set's split that stands for train: that of the masks, for steps after the vanilla model.
+    """
+    split = train if split == "train" else split
     if split == "val" and select == "last":
         return None
     rho = tuple(rho) if isinstance(rho, list) else rho  # JSON knows no tuples
@@ -310,12 +359,32 @@ def start(recipe: Recipe, weights: str | Path | None = None, *, seed: int = 0) -
     chosen = recipe.start if weights is None else weights
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)
-        if str(chosen) == "scratch":
-            model, provenance = _MODELS[recipe.architecture](recipe.classes, None, **recipe.shape)
-        else:
-            model, provenance = _MODELS[recipe.architecture](recipe.classes, chosen)
-    shape = {key: getattr(model.config, key) for key in BERT_BASE} if recipe.architecture == "BERT" else {}
-    return model, provenance, shape
+        weights = None if str(chosen) == "scratch" else chosen
+        large = weights is not None and recipe.architecture == "BERT"  # whose shape is that of its weights
+        model, provenance = _MODELS[recipe.architecture](recipe.classes, weights, **({} if large else recipe.shape))
+    if recipe.architecture == "BERT":
+        return model, provenance, {key: getattr(model.config, key) for key in BERT_BASE}
+    return model, provenance, dict(recipe.shape)
+
+
+def preset_changes(chosen: Recipe, preset: str) -> dict[str, Any]:
+    """What a recipe changes in a preset of extraction, whatever its own protocol."""
+    if preset == "balanced":
+        return dict(chosen.extract_balanced)
+    return _by_preset(chosen, preset).extract_changes()
+
+
+def preset_finetuning(chosen: Recipe, preset: str) -> TrainConfig:
+    """A recipe's finetuning by the preset `paper` or `authors`, whose code has none, so that the text stands."""
+    return _by_preset(chosen, preset).finetune
+
+
+def _by_preset(chosen: Recipe, preset: str) -> Recipe:
+    """The recipe as the preset has it: `paper` under the protocol `authors` and the other way round too."""
+    if preset == chosen.preset:
+        return chosen
+    protocol = AUTHORS if preset == AUTHORS else None
+    return recipe(chosen.name, rho=chosen.rho, protocol=protocol, seed=chosen.extract.seed)
 
 
 def _small(kind: Callable[..., nn.Module]) -> Callable[..., tuple[nn.Module, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +16,7 @@ from bise.data.contract import Progress, labels
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
-from bise.errors import BadInput, BiseWarning
+from bise.errors import BadInput, caution
 from bise.extraction import check_model, check_outputs
 from bise.fitting_data import Part, pooled
 from bise.gates import Subnetwork
@@ -103,7 +102,7 @@ def refit(
     if result.record["rest"]["after"] != before:
         raise RuntimeError("the refit changed more than the last layer; this is a bug, please report it")
     for note in result.record["notes"]:
-        warnings.warn(note, BiseWarning, stacklevel=2)
+        caution(note)
     return result
 
 

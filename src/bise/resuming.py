@@ -27,11 +27,14 @@ def save(learner: Learner, figures: list[Tensor] | None = None) -> None:
         value, epoch, kept = learner.best
         best = [value, epoch]
         tensors |= _named("best", kept)
+    for by, (_, _, kept) in learner.also.items():
+        tensors |= _named(f"best by {by}", kept)
     if figures:
         tensors |= {"done": torch.stack(figures)} | _named("alive", learner.alive)
     state = {
         "history": learner.history,
         "best": best,
+        "also": {by: [value, epoch] for by, (value, epoch, _) in learner.also.items()},
         "itself": learner.itself,
         "judged": learner.judged,
         "changed": learner.changed,
@@ -63,6 +66,8 @@ def resume(learner: Learner) -> None:
     if state["best"] is not None:
         value, epoch = state["best"]
         learner.best = (value, epoch, _state("best", tensors, learner.device))
+    for by, (value, epoch) in state["also"].items():
+        learner.also[by] = (value, epoch, _state(f"best by {by}", tensors, learner.device))
     learner.done = tensors.get("done")
     learner.alive = learner.scores.state() if learner.done is None else _state("alive", tensors, learner.device)
     if learner.log is not None:

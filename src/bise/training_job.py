@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bise.auditing import audit
-from bise.config import TrainConfig
+from bise.config import PRESETS, TrainConfig
 from bise.data.contract import Progress, labels
 from bise.data.identity import hashes, identities, known_by
 from bise.data.tokens import sentences_of
@@ -19,7 +20,7 @@ from bise.engine.training import fit
 from bise.errors import BadInput
 from bise.files import write_tensors
 from bise.finetuning import owning
-from bise.recipes import Recipe, recipe, splits, start
+from bise.recipes import Recipe, preset_finetuning, recipe, splits, start
 from bise.report import add_report
 from bise.report.evidence import facts_of
 from bise.runs import Run
@@ -136,11 +137,19 @@ def recipe_of(source: dict[str, Any]) -> Recipe | None:
     )
 
 
+def searching(chosen: Recipe, splits: Callable[..., Any], source: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(data, source) of what follows a vanilla model: with the recipe's own data for masks in the place of train."""
+    if chosen.search == "train":
+        return splits, source
+    arguments = source["data_arguments"] | {"train": chosen.search}
+    return partial(splits, train=chosen.search), source | {"data_arguments": arguments}
+
+
 def finetune_settings(preset: str, source: dict[str, Any]) -> dict[str, Any]:
     """The fields of a finetuning: our default, or the paper's, as the source's recipe changes it where there is one."""
-    if preset not in ("balanced", "paper"):
-        raise BadInput(f"--preset {preset!r} is unknown; use balanced or paper")
+    if preset not in PRESETS:
+        raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
     chosen = recipe_of(source)
     if preset == "balanced":
         return {} if chosen is None else dict(chosen.finetune_balanced)
-    return asdict(TrainConfig.paper() if chosen is None else chosen.finetune)
+    return asdict(TrainConfig.paper() if chosen is None else preset_finetuning(chosen, preset))

@@ -32,16 +32,19 @@ def pseudo_bias(
     *,
     epochs: int = 1,
     config: TrainConfig | None = None,
+    on: Any = None,
     progress: Progress | None = None,
 ) -> PseudoLabelled:
     """`train` with b̃ = ŷ of a second model, trained for `epochs`: shortcuts are learned first.
+
+    With `on`, that data set gets b̃ by the model that learned from `train`.
 
     `make_model` returns a fresh model of the architecture to be debiased, on the device to use. Where `train` has
     bias labels, `.quality` compares b̃ with them: the information they share as a part of H(b), and how many of
     the truly conflicting samples b̃ marks as such (recall), out of all that it marks (precision).
     """
     config = config or TrainConfig(epochs=epochs, lr=0.01)
-    known = labels(train, need_bias=False, progress=progress)
+    learned = labels(train, need_bias=False, progress=progress)
     if isinstance(make_model, nn.Module):
         raise BadInput(f"make_model is a {type(make_model).__name__}; give a function that returns a fresh one")
     model = make_model()
@@ -49,7 +52,11 @@ def pseudo_bias(
         raise BadInput(f"make_model returned {type(model).__name__}; it should return a fresh torch module")
     inputs = Inputs(train, device_of(model))
     second = owning(model)
-    fit(second, inputs, known, replace(config, epochs=epochs), progress=progress, label="learning the shortcut")
+    fit(second, inputs, learned, replace(config, epochs=epochs), progress=progress, label="learning the shortcut")
+    known = learned
+    if on is not None:
+        train, known = on, labels(on, need_bias=False, progress=progress)
+        inputs = Inputs(on, device_of(model))
     logits = infer(second, inputs, progress=progress, label="predicting b").logits
     if (found := not_finite(logits.isfinite().all(1), split="train")) is not None:
         raise BadInput(f"{found[0]}, or lower lr")

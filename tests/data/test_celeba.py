@@ -31,7 +31,7 @@ def shade(number):
     return (10 * (number % 20), 40, 255 - 10 * (number % 20))
 
 
-def write(root, *, csv=False, nested=False):
+def write(root, *, csv=False, nested=False, counts=COUNTS):
     """The folder as it is unpacked; picture n is of one colour on its left half and black on its right."""
     folder = root / "celeba"
     pictures = folder / "img_align_celeba" / ("img_align_celeba" if nested else "")
@@ -39,8 +39,8 @@ def write(root, *, csv=False, nested=False):
     rows, parts = [], []
     number = 0
     for part in range(3):
-        for (blond, male), counts in COUNTS.items():
-            for _ in range(counts[part]):
+        for (blond, male), each in counts.items():
+            for _ in range(each[part]):
                 number += 1
                 name = f"{number:06}.jpg"
                 rows.append((name, [-1, 2 * blond - 1, 2 * male - 1, 1 if number % 3 else -1]))
@@ -74,6 +74,31 @@ def test_official_split_and_labels(root, split, part):
     assert cells.counts.tolist() == [counts[part] for counts in COUNTS.values()]
     # blond women and men of other hair are aligned
     assert cells.aligned_bias.tolist() == [[1, 0]]
+
+
+def test_splits_as_in_the_authors_code_drawn_as_pandas_draws(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    counts = {(0, 0): (17, 5, 4), (0, 1): (12, 4, 5), (1, 0): (14, 3, 3), (1, 1): (11, 2, 2)}
+    root = write(tmp_path, counts=counts)
+    sets = {s: load("celeba", split=s, protocol="authors", root=root, seed=3) for s in ("train", "val", "test")}
+    # val: a fifth of the smallest cell, int(2.2), of each; train is the rest; test: the official val, equally
+    assert labels(sets["val"]).counts.tolist() == [2, 2, 2, 2]
+    assert labels(sets["train"]).counts.tolist() == [15, 10, 12, 9]
+    assert labels(sets["test"]).counts.tolist() == [2, 2, 2, 2]
+    assert (sets["train"].transform.flip, sets["val"].transform.flip) == (True, False)
+    files = {split: sorted(data.dataset.paths) for split, data in sets.items()}
+    assert not set(files["train"]) & set(files["val"])
+    lines = [line.split() for line in (root / "celeba/list_attr_celeba.txt").read_text().splitlines()[2:]]
+    parts = dict(line.split() for line in (root / "celeba/list_eval_partition.txt").read_text().splitlines())
+    frame = pandas.DataFrame([(name, int(v[1]), int(v[2])) for name, *v in lines], columns=["image", "blond", "male"])
+    for split, official, size in (("val", "0", 2), ("test", "1", 2)):
+        part = frame[frame["image"].map(parts) == official]
+        alike = [group.sample(size, random_state=3) for _, group in part.groupby(["blond", "male"])]
+        assert files[split] == sorted(name for group in alike for name in group["image"])
+    other = load("celeba", split="val", protocol="authors", root=root, seed=4)
+    assert sorted(other.dataset.paths) != files["val"]
+    with pytest.raises(BadInput, match="of which the smallest has 2 here, too few"):
+        load("celeba", split="train", protocol="authors", root=write(tmp_path / "few"))
 
 
 def test_weights_are_a_quarter_of_the_inverse_share(root):

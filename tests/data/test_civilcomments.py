@@ -87,6 +87,15 @@ def test_labels_by_hand(root):
     assert [len(load("civilcomments", split=s, root=root)) for s in ("val", "test")] == [1, 1]
 
 
+def test_the_authors_leave_out_comments_without_a_word(root, tmp_path):
+    data = load("civilcomments", split="train", protocol="authors", root=root)
+    assert list(data.dataset.texts) == [r[2] for r in ROWS[:3]]
+    assert (data.y.tolist(), data.b.tolist()) == ([1, 0, 0], [1, 0, 1])
+    blank = write(tmp_path, [row(0, "  ", "train", 1.0), row(1, "you", "val", 0.0)])
+    with pytest.raises(BadInput, match="no comment with a word in the split 'train'"):
+        load("civilcomments", split="train", protocol="authors", root=blank)
+
+
 def test_texts_stay_as_they_are(root):
     comments = load("civilcomments", split="train", root=root).dataset
     assert list(comments.texts) == [r[2] for r in ROWS[:4]]

@@ -59,7 +59,7 @@ def run(folder: Path, *words: str):
 @pytest.mark.data
 @pytest.mark.parametrize("name", NAMES)
 def test_every_study_runs_as_a_trial(name, folder):
-    out = run(folder, name, "--scale", "smoke", "--json")
+    out = run(folder, name, "--scale", "smoke", "--protocol", "all", "--json")
     plan = planned([STUDIES[name]], SMOKE, Limits(), scratch)
     done = json.loads(out.stdout)
     assert done["left"] == 0
@@ -247,7 +247,8 @@ def test_what_a_process_warns_of_is_said_by_the_command(tmp_path, by_two):
 def test_a_failure_in_a_process_comes_out_as_one_sentence(tmp_path, what):
     words = ["reproduce", "biased-mnist", "--scale", "smoke", "--only", "vanilla", "--processes", "2"]
     words += ["--device", "cpu", "--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
-    jobs = planned([STUDIES["biased-mnist"]], SMOKE, Limits(only=("vanilla",)), scratch).values()
+    limits = Limits(only=("vanilla",), protocol="authors")
+    jobs = planned([STUDIES["biased-mnist"]], SMOKE, limits, scratch).values()
     for item in jobs:
         folder = tmp_path / "cache" / f"vanilla-{key_of(vanilla_part(item.job, SMOKE, 'scratch'))}"
         if what == "anything else":
@@ -406,8 +407,8 @@ def test_every_study_is_planned_at_the_papers_scale():
     for name in ("biased-mnist", "summary", "presets", *ablations):
         assert same in keys[name], name
     assert set(keys["summary"]) <= set().union(*(keys[name] for name in STUDIES if name != "summary"))
-    # 3 ρ × 3 seeds × (vanilla + 2 presets × (extraction, finetuned, control))
-    assert len(keys["biased-mnist"]) == 63
+    # 2 protocols × 3 ρ × 3 seeds × (vanilla + 2 presets × (extraction, finetuned, control))
+    assert len(keys["biased-mnist"]) == 126
     everything = planned(list(STUDIES.values()), PAPER, Limits(), scratch)
     data = [item.job.data for item in everything.values()]
     assert sum(a != b for a, b in pairwise(data)) == len(set(data)) - 1  # loaded once each
@@ -426,9 +427,8 @@ def test_rows_from_other_vanilla_models_are_named_as_in_the_table():
 
 
 def test_limits():
-    plan = planned(
-        [STUDIES["biased-mnist"]], PAPER, Limits(seeds=(0, 2), rho=(0.99,), only=("vanilla", "extract")), scratch
-    )
+    some = Limits(seeds=(0, 2), rho=(0.99,), only=("vanilla", "extract"), protocol="paper")
+    plan = planned([STUDIES["biased-mnist"]], PAPER, some, scratch)
     found = {(item.job.seed, item.job.rho, item.job.label) for item in plan.values()}
     labels = ("vanilla", "extraction, balanced", "extraction, paper")
     assert found == {(seed, 0.99, label) for seed in (0, 2) for label in labels}
@@ -438,6 +438,51 @@ def test_limits():
     assert len(plan) == 2 * 3 * 3  # two lines, three ρ, three seeds
     assert all("on unbiased data" in item.job.label for item in plan.values())
     assert planned([STUDIES["mask-counts"]], PAPER, Limits(presets=("paper",)), scratch)  # counting has no preset
+
+
+def test_the_authors_protocol_is_run_where_a_study_has_it():
+    def sides(name, protocol):
+        plan = planned([STUDIES[name]], PAPER, Limits(protocol=protocol), scratch)
+        return {(item.job.protocol, item.job.preset) for item in plan.values()}
+
+    main = ("biased-mnist", "rho-0.999", "corrupted-cifar10", "celeba", "civilcomments")
+    for name in main:
+        assert sides(name, "authors") == {("authors", "authors"), ("authors", "balanced")}
+        assert sides(name, "paper") == {(None, "paper"), (None, "balanced")}
+    assert sides("gamma", "authors") == {("authors", "authors")}
+    assert sides("unsupervised", "authors") == {("authors", "authors"), ("authors", "balanced")}  # vanilla has none
+    assert sides("ranking", "authors") == sides("ranking", None) == {(None, "balanced")}
+    with pytest.raises(BadInput, match="--protocol 'text' is unknown; use authors, paper or all"):
+        Limits(protocol="text")
+    # the configuration says all that differs
+    job = Job(label="", kind="extract", rho=0.99, preset="authors", protocol="authors")
+    config = configuration(job, PAPER, "scratch")
+    assert (config["protocol"], config["shape"], config["train"]["precision"]) == ("authors", {"last": "tanh"}, "fp32")
+    assert (config["extract"]["ties"], config["extract"]["rho"]) == ("later", 0.99)
+    assert configuration(job, SMOKE, "scratch")["shape"]["last"] == "tanh"
+
+
+@pytest.mark.data
+def test_rows_of_another_precision_stand_in_until_there_are_right_ones(folder, tmp_path):
+    words = ("biased-mnist", "--protocol", "paper", "--preset", "paper", "--only", "extract", "--rho", "0.99")
+    run(folder, *words, "--scale", "smoke")
+    file = folder / "results/biased-mnist.json"
+    content = json.loads(file.read_text())
+    (row,) = [r for r in content["rows"] if r["label"] == "extraction, paper" and r["rho"] == 0.99]
+    assert row["precision"] == row["config"]["extract"]["precision"] == "fp32"
+    old = json.loads(json.dumps(row))
+    old["config"]["extract"]["precision"], old["accuracy"] = "auto", 0.5
+    for rows, expected in (([old], [0.5]), ([old, row], [row["accuracy"]])):
+        write_json(tmp_path / "biased-mnist.json", {**content, "rows": rows})
+        found = read(tmp_path, "biased-mnist", SMOKE)
+        assert [r["accuracy"] for r in found] == expected
+        said = "standing in until there are rows in fp32: 1 of “BISE, preset `paper`”" in render(
+            {"biased-mnist": found}
+        )
+        assert said == (rows == [old])
+    # and what is known is not what is right
+    key = key_of(configuration(Job(label="", kind="extract", rho=0.99, preset="paper"), SMOKE, "scratch"))
+    assert (key_of(row["config"]), key_of(old["config"]) == key) == (key, False)
 
 
 def test_settings_of_the_papers_scale():
@@ -563,7 +608,7 @@ def test_the_list_counts_jobs(tmp_path):
     assert out.exit_code == 0
     lines = {line.split()[0]: line for line in out.stdout.splitlines()}
     assert set(lines) == set(STUDIES)
-    assert "0 of  63 jobs" in lines["biased-mnist"]
+    assert "0 of 126 jobs" in lines["biased-mnist"]
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):

@@ -229,8 +229,10 @@ def test_a_share_of_every_cell_is_held_out():
 def test_colours_are_drawn_anew_for_the_same_digits(tmp_path):
     runner = Runner(SCALES["paper"], tmp_path, CPU, starts=lambda name: "scratch", root=lambda name: None)
     job = Job(label="", kind="extract", rho=0.99, seed=1)
-    train = runner.splits(job).train
-    drawn, quality = runner._biased(replace(job, redrawn=True), train)
+    data = runner.splits(job)
+    train = data.train
+    assert data.search is train
+    drawn, quality = runner._biased(replace(job, redrawn=True), data)
     y, b = labels(train).y, labels(train).b[:, 0]
     other = labels(drawn).b[:, 0]
     assert quality is None
@@ -238,7 +240,7 @@ def test_colours_are_drawn_anew_for_the_same_digits(tmp_path):
     conflicting, again = b != y, other != y
     assert int(conflicting.sum()) == int(again.sum()) == pytest.approx(600, abs=10)  # 1 % of each class, rounded
     assert int((conflicting & again).sum()) < 30  # by chance 6 are among both
-    assert runner._biased(job, train)[0] is train
+    assert runner._biased(job, data)[0] is train
 
 
 @pytest.mark.parametrize("odd", [{"bias": "noise"}, {"bias": "pseudo"}, {"protocol": "held-out"}])

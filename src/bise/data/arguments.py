@@ -5,6 +5,8 @@ from __future__ import annotations
 from bise.errors import BadInput
 
 SPLITS = ("train", "val", "test")
+SEARCH = "search"
+"""What masks are learned on where a protocol has data of their own for them."""
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bise.data.arguments import check_share
+from bise.data.arguments import SEARCH, check_choice, check_share
 from bise.data.contract import Deferred, Labelled
 from bise.data.mnist import digits
 from bise.data.naming import digit_and
@@ -27,14 +29,21 @@ def biased_mnist(
 
     val and test have ρ = 0.1: every colour evenly.
     `protocol="held-out"` keeps 10,000 training digits for val alone. `protocol="paper"` trains on all 60,000 and
-    recolours 10,000 of them for val.
+    recolours 10,000 of them for val. `protocol="authors"` does as the authors' code: beside train, all 60,000 digits,
+    it has a split "search", 50,000 of them coloured anew, for the masks.
     """
     check_share(rho)
+    if protocol == "authors":
+        return _authors(split, rho, seed, root)
     found = digits(split, seed=seed, protocol=protocol, root=root)
     b = assign(found.y, rho if split == "train" else 0.1, found.generator)
+    return _labelled(found.images, found.y, b)
+
+
+def _labelled(images: Callable[[], Tensor], y: Tensor, b: Tensor) -> Labelled:
     return Labelled(
-        Deferred(lambda: colour(found.images(), b), len(b)),
-        y=found.y,
+        Deferred(lambda: colour(images(), b), len(b)),
+        y=y,
         b=b,
         classes=10,
         bias_classes=10,
@@ -59,6 +68,49 @@ def assign(y: Tensor, rho: float, generator: torch.Generator) -> Tensor:
         others = torch.tensor([c for c in range(10) if c != digit])[torch.randperm(9, generator=generator)]
         for chunk, other in zip(rest.split(max(1, -(-len(rest) // 9))), others, strict=False):
             b[chunk] = other
+    return b
+
+
+DRAWINGS = ("train", SEARCH, "val", "test")
+"""The authors' drawings of colours, in their order."""
+
+
+def _authors(split: str, rho: float, seed: int, root: str | Path | None) -> Labelled:
+    """One of four drawings from one generator: all digits, 50,000 coloured anew, 10,000 and the test digits evenly.
+
+    The colours are those of the authors' code for a seed; which digits are the 50,000 and the 10,000 isn't.
+    """
+    check_choice("split", split, DRAWINGS)
+    found = digits("test" if split == "test" else "train", seed=seed, protocol="paper", root=root)
+    whole = found if split != "test" else digits("train", seed=seed, protocol="paper", root=root)
+    random = np.random.RandomState(seed)
+    for drawing in DRAWINGS[: DRAWINGS.index(split) + 1]:
+        y = found.y if drawing == "test" else whole.y
+        b = drawn(y, rho if drawing in ("train", SEARCH) else 0.1, random)
+    shuffled = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(len(whole.y), generator=shuffled) for _ in range(2)]
+    held = len(whole.y) // 6
+    kept = {SEARCH: orders[0][:-held], "val": orders[1][-held:]}.get(split)
+    if kept is None:
+        return _labelled(found.images, y, b)
+    kept = kept.sort().values
+    return _labelled(lambda: found.images()[kept], y[kept], b[kept])
+
+
+def drawn(y: Tensor, rho: float, random: np.random.RandomState) -> Tensor:
+    """[N] colours: as `assign`, by a generator of NumPy's that goes on as the authors' does from drawing to drawing."""
+    b = torch.empty_like(y)
+    for digit in range(10):
+        index = (y == digit).nonzero().flatten().numpy()
+        random.shuffle(index)
+        others = [(digit + step) % 10 for step in range(1, 10)]
+        own = int(len(index) * rho)
+        random.shuffle(others)
+        b[torch.from_numpy(index[:own])] = digit
+        rest = torch.from_numpy(index[own:])
+        for chunk, other in zip(rest.split(max(1, -(-len(rest) // 9))), others, strict=False):
+            b[chunk] = other
+    random.shuffle(np.arange(len(y)))  # the order of the samples, which is drawn anew in each epoch
     return b
 
 

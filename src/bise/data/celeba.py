@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,12 +42,13 @@ def celeba(
     y and b are 1 where the attribute is. For blond hair and gender, blond women and men of other hair are aligned, as
     in the works before; blond men and the many women of other hair conflict. For other attributes alignment is
     measured on train. `protocol="paper"` takes all of val and test, to be judged by the mean over cells;
-    `"equal"` as many of each cell as the smallest has (4 × 182 and 4 × 180), drawn once and for all.
+    `"equal"` as many of each cell as the smallest has (4 × 182 and 4 × 180), drawn once and for all. These splits are
+    official, so `seed` changes nothing. `"authors"` takes val out of the official train, a fifth of the smallest cell
+    from each, and for test as many of each cell of the official val as its smallest has; both are drawn by `seed`.
     `preprocessing="squash"` resizes the whole picture to a square; `"crop"` takes its middle square first.
-    The split is official, so `seed` changes nothing.
     """
     check_choice("split", split, SPLITS)
-    check_choice("protocol", protocol, ("paper", "equal"))
+    check_choice("protocol", protocol, ("paper", "equal", "authors"))
     check_choice("preprocessing", preprocessing, ("squash", "crop"))
     folder = data_root(root) / "celeba"
     values = read_attributes(_either(folder, "list_attr_celeba"), (target, bias))
@@ -54,16 +56,21 @@ def celeba(
     missing = next((name for name in parts if name not in values), None)
     if missing is not None:
         raise BadInput(f"{missing} has a partition and no attributes in {folder}; fetch both lists again")
-    names = [name for name, part in parts.items() if part == SPLITS.index(split)]
+    official = {"val": "train", "test": "val"}.get(split, split) if protocol == "authors" else split
+    names = [name for name, part in parts.items() if part == SPLITS.index(official)]
     if not names:
-        raise BadInput(f"{folder} has no picture in the split {split!r}; fetch list_eval_partition again")
+        raise BadInput(f"{folder} has no picture in the split {official!r}; fetch list_eval_partition again")
     aligned: Any = {0: 1, 1: 0}
     if (target, bias) != ("Blond_Hair", "Male"):
         train = torch.tensor([values[name] for name, part in parts.items() if part == 0]).reshape(-1, 2)
         aligned = Cells.of(train[:, 0], train[:, 1], classes=2, bias_classes=[2]).aligned_bias[0].clamp_min(0).tolist()
     labels = torch.tensor([values[name] for name in names])
-    if protocol == "equal" and split != "train":
+    kept = None
+    if protocol == "authors":
+        kept = by_authors(split, labels[:, 0] * 2 + labels[:, 1], seed)
+    elif protocol == "equal" and split != "train":
         kept = equal(labels[:, 0] * 2 + labels[:, 1])
+    if kept is not None:
         labels, names = labels[kept], [names[i] for i in kept.tolist()]
     crop = CROP if preprocessing == "crop" else None
     return Labelled(
@@ -89,6 +96,31 @@ def equal(cell: Tensor) -> Tensor:
         index = (cell == value).nonzero().flatten()
         drawn.append(index[torch.randperm(len(index), generator=generator)[: int(counts.min())]])
     return torch.cat(drawn).sort().values
+
+
+def by_authors(split: str, cell: Tensor, seed: int) -> Tensor:
+    """Sorted indices of a split in the official partition that the authors' code takes it from.
+
+    Train: all but a fifth of the smallest cell from each. val: these. test: as many of each as the smallest has.
+    """
+    smallest = int(torch.bincount(cell, minlength=4).min())
+    size = smallest if split == "test" else int(0.2 * smallest)
+    if size == 0:
+        raise BadInput(
+            f'protocol="authors" draws evenly from the four cells, of which the smallest has {smallest} here, too few;'
+            ' use protocol="paper"'
+        )
+    drawn = []
+    for value in range(4):  # each from the same state of the generator, as pandas draws from groups
+        index = (cell == value).nonzero().flatten()
+        chosen = np.random.RandomState(seed).choice(len(index), size, replace=False)
+        drawn.append(index[torch.from_numpy(chosen)])
+    held = torch.cat(drawn).sort().values
+    if split != "train":
+        return held
+    left = torch.ones(len(cell), dtype=torch.bool)
+    left[held] = False
+    return left.nonzero().flatten()
 
 
 def read_attributes(path: Path, wanted: Sequence[str]) -> dict[str, tuple[int, ...]]:

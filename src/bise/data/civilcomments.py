@@ -37,11 +37,18 @@ def civilcomments(
     y is toxicity ≥ 0.5, and b whether any of the eight identities has ≥ 0.5 (the coarse groups); toxic comments
     that mention one and other comments that mention none are aligned. `vocabulary` is a WordPiece vocab.txt, or
     a folder that holds one; by default bert/ beside the data. The split is official, so `seed` changes nothing.
+    `protocol="authors"` leaves out comments without a word, as the authors' code does.
     """
     check_choice("split", split, SPLITS)
-    check_choice("protocol", protocol, ("paper",))
+    check_choice("protocol", protocol, ("paper", "authors"))
     base = data_root(root)
-    texts, y, b = read_comments(base / "civilcomments" / "all_data_with_identities.csv", split)
+    path = base / "civilcomments" / "all_data_with_identities.csv"
+    texts, y, b = read_comments(path, split)
+    if protocol == "authors":
+        said = [number for number, text in enumerate(texts) if text.strip()]
+        if not said:
+            raise BadInput(f"{path} has no comment with a word in the split {split!r}; fetch it again")
+        texts, y, b = texts.take(said), y[said], b[said]
     return Labelled(
         Sentences(texts, word_pieces(Path(vocabulary) if vocabulary is not None else base / "bert", length)),
         y=y,

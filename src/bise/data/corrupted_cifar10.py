@@ -33,7 +33,7 @@ LISTS = {
 }  # fmt: skip
 """The corruption that goes with each class, in the classes' order."""
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-ALIASES = {"held-out": "dfa", "paper": "dfa"}
+ALIASES = {"held-out": "dfa", "paper": "dfa", "authors": "archive"}
 TRANSFORM = Transform(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), crop=4, flip=True)
 TEST = 1 << 20
 """Added to the numbers of test pictures, so that they share no random numbers with training pictures."""
@@ -53,8 +53,8 @@ def corrupted_cifar10(
     `protocol="dfa"` (also called "held-out" and "paper") has the corruptions of Lee et al. 2021 and keeps a tenth of
     the training pictures for val alone. "lff-0" and "lff-1" are the two lists of Nam et al. 2020, with all training
     pictures, the conflicting ones where the source has them, and no val; its "severity 4" is level 5 here. "archive"
-    reads the pictures that Lee et al. share, from `root`/cifar10c. val and test have ρ = 0.1, every corruption evenly,
-    but the archive's are as they come.
+    (also called "authors", whose code reads it) reads the pictures that Lee et al. share, from `root`/cifar10c. val
+    and test have ρ = 0.1, every corruption evenly, but the archive's are as they come.
     """
     protocol = ALIASES.get(protocol, protocol)
     _check(split, rho, protocol, severity)

@@ -39,8 +39,9 @@ def multi_color_mnist(
     `rho` is the share of aligned samples on the left and on the right, or one number for both; val and test have
     0.1. `protocol="held-out"` hands pictures out in [0, 1] and keeps 10,000 training digits for val alone.
     `protocol="paper"` trains on all 60,000 and divides by 255 twice, as the sources do, on which the published
-    figures depend; the source has no val, so ours recolours 10,000 training digits.
+    figures depend; the source has no val, so ours recolours 10,000 training digits. `protocol="authors"` is the same.
     """
+    protocol = "paper" if protocol == "authors" else protocol
     if severity not in SPREAD:
         raise BadInput(f"severity={severity} is unknown; give 1 (most noise) to 5")
     shares = _pair(rho)

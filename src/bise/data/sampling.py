@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bise.data.cells import Cells
 from bise.errors import BadInput
-from bise.objective import group_weights, paper_weights
+from bise.objective import cell_weights, group_weights, paper_weights
 
 
 def strata(cells: Cells, balance: str) -> Tensor:
@@ -38,22 +38,26 @@ def measured_over(cells: Cells, mi: str, sampler: str, balance: str) -> str:
     return "batch" if sampler == "balanced" and balanced_over(cells, balance) == "cells" else "conflicting"
 
 
-def sample_weights(cells: Cells, scheme: str, balance: str = "auto") -> Tensor | None:
-    """[N] weights r_j of the cross-entropy by scheme: "groups", "paper" or "none"."""
+def sample_weights(
+    cells: Cells, scheme: str, balance: str = "auto", rho: float | tuple[float, ...] | None = None
+) -> Tensor | None:
+    """[N] weights r_j of the cross-entropy by scheme: "groups", "paper" (with ρ as given), "cells" or "none"."""
     if scheme == "none":
         return None
     if scheme == "groups":
         return group_weights(strata(cells, balance))
-    if scheme == "paper":
-        # the closed forms are about labelled samples; another one weighs as they do on average
+    if scheme in ("paper", "cells"):
+        # these are about labelled samples; another one weighs as they do on average
         known = cells.known
         weights = torch.empty(len(cells), dtype=torch.float64)
-        weights[known] = paper_weights(
-            cells.y[known], cells.b[known], cells.aligned[known], cells.classes, cells.bias_classes
-        )
+        if scheme == "cells":
+            weights[known] = cell_weights(cells.index[known], len(cells.counts))
+        else:
+            labelled = cells.y[known], cells.b[known], cells.aligned[known]
+            weights[known] = paper_weights(*labelled, cells.classes, cells.bias_classes, rho)
         weights[~known] = weights[known].mean()
         return weights
-    raise BadInput(f'weights={scheme!r} is unknown; use "groups", "paper" or "none"')
+    raise BadInput(f'weights={scheme!r} is unknown; use "groups", "paper", "cells" or "none"')
 
 
 class Sampler:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from bise.data.arguments import check_choice
+
 
 class SimpleConvNet(nn.Module):
-    """Four 7 × 7 convolutions with BatchNorm and ReLU, global average pooling, one linear layer (531,210 weights)."""
+    """Four 7 × 7 convolutions with BatchNorm and ReLU, global average pooling, one linear layer (531,210 weights).
 
-    def __init__(self, classes: int = 10, *, widths: tuple[int, ...] = (16, 32, 64, 128), kernel: int = 7) -> None:
+    `last` is the fourth block's activation: "relu", as the paper says, or "tanh", as the authors' code has it.
+    """
+
+    def __init__(
+        self,
+        classes: int = 10,
+        *,
+        widths: tuple[int, ...] = (16, 32, 64, 128),
+        kernel: int = 7,
+        last: str = "relu",
+    ) -> None:
         super().__init__()
+        check_choice("last", last, ("relu", "tanh"))
         channels = (3, *widths)
+        kinds = [nn.ReLU] * (len(widths) - 1) + [{"relu": nn.ReLU, "tanh": nn.Tanh}[last]]
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(a, b, kernel, padding=kernel // 2), nn.BatchNorm2d(b), nn.ReLU())
-            for a, b in zip(channels, widths, strict=False)
+            nn.Sequential(nn.Conv2d(a, b, kernel, padding=kernel // 2), nn.BatchNorm2d(b), kind())
+            for a, b, kind in zip(channels, widths, kinds, strict=False)
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(widths[-1], classes)

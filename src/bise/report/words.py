@@ -228,7 +228,9 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
     # a recipe may augment by itself, so that its run has to say it either way
     augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
-    usual = config.get("preset") != "paper"
+    usual = config.get("preset") not in ("paper", "authors")
+    precision = fields.get("precision")
+    options["precision"] = None if precision == ("auto" if usual else "fp32") else precision
     baseline = "" if fields.get("baseline", usual) == usual else " --no-baseline" if usual else " --baseline"
     return f"bise extract{_options(options)}{augment}{baseline}{sites}"
 

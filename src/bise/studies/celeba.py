@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bise.studies.job import Job
-from bise.studies.main_jobs import main_jobs, main_lines
+from bise.studies.main_jobs import both, by_side, main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
@@ -21,7 +21,7 @@ PAPER: dict[str, dict[str, Published]] = {
 
 
 def _jobs(scale: Scale) -> list[Job]:
-    return main_jobs(scale, Job(label="", kind="vanilla", recipe="celeba"), ("balanced",))
+    return [job for base in both(Job(label="", kind="vanilla", recipe="celeba")) for job in main_jobs(scale, base)]
 
 
 def _show(rows: Sequence[Row]) -> str:
@@ -30,13 +30,11 @@ def _show(rows: Sequence[Row]) -> str:
         Column(title="worst group, %", metric="worst_group"),
         *size_columns(),
     ]
-    lines = main_lines(PAPER, ("balanced",))
-    return (
-        "Unbiased is the mean over the four cells."
-        + provenance(rows)
-        + "\n\n"
-        + "\n\n".join([table(rows, lines, columns), footnote(rows)])
-    )
+    parts = ["Unbiased is the mean over the four cells." + provenance(rows)]
+    for words, chosen, presets in by_side(rows):
+        lines = main_lines(PAPER, presets)
+        parts += [words, table(chosen, lines, columns), footnote(chosen, lines)]
+    return "\n\n".join(parts)
 
 
 STUDY = Study(name="celeba", title="CelebA", place="Table 5, and the text on it", jobs=_jobs, show=_show)

@@ -22,7 +22,10 @@ def reproduce(
     only: Annotated[
         str | None, typer.Option(help="Only jobs of these kinds, with commas: vanilla, extract, finetune …")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Only this preset: balanced or paper.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Only this preset: balanced, paper or authors.")] = None,
+    protocol: Annotated[
+        str, typer.Option(help="authors, as in their code, where a study has it; paper, by the text; or all.")
+    ] = "authors",
     line: Annotated[str | None, typer.Option(help="Only lines of tables whose label contains this text.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Begin no job after so many minutes.")] = None,
     results: Annotated[
@@ -77,6 +80,7 @@ def reproduce(
                 rho=None if rho is None else tuple(_numbers(rho, "--rho", float)),
                 only=None if only is None else tuple(only.split(",")),
                 presets=None if preset is None else (preset,),
+                protocol=protocol,
                 line=line,
                 minutes=minutes,
             )

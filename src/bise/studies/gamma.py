@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bise.config import PRESETS
 from bise.studies.drawing import band, grouped, panels, published, write_svg
 from bise.studies.job import Job
 from bise.studies.loss_ablation import PAPER
@@ -35,7 +36,7 @@ def _show(rows: Sequence[Row]) -> str:
     ]
     return (
         "BiasedMNIST, ρ = 0.99, best masks. The paper shows a figure; γ = 0 and 1 are in its Table 8.\n\n"
-        + table(rows, varied_lines([_label(value) for value in VALUES], {}), columns)
+        + table(rows, varied_lines(rows, [_label(value) for value in VALUES], {}), columns)
         + "\n\n"
         + footnote(rows)
     )
@@ -47,7 +48,7 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
         (("accuracy", 100, "accuracy, %"), ("sparsity.paper", 1, "sparsity, % of parameters"))
     ):
         axis = axes[number]
-        for preset in ("balanced", "paper"):
+        for preset in PRESETS:
             chosen = [row for row in rows if row["label"].endswith(preset)]
             found = grouped((value_at(row, "config.extract.gamma") or 0.0, value_at(row, metric)) for row in chosen)
             if found:

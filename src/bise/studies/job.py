@@ -10,11 +10,10 @@ from typing import Any
 
 from bise.config import ExtractConfig, TrainConfig
 from bise.errors import BadInput
-from bise.recipes import Recipe, Rho, recipe
+from bise.recipes import AUTHORS, Recipe, Rho, preset_changes, preset_finetuning, recipe
 from bise.studies.scale import Scale
 
 KINDS = ("vanilla", "extract", "finetune", "curve", "prune", "probe", "count")
-PRESETS = ("balanced", "paper")
 HOW = ("graphs", "compile", "memory")
 """Settings that change how fast something is computed, and what is computed only by rounding, …"""
 ROUNDING = ("precision", "auto")
@@ -68,6 +67,11 @@ class Job:
             raise BadInput(f"protocol={self.protocol!r} draws val with the data, which would then train; use 'paper'")
 
     @property
+    def side(self) -> str:
+        """Which account of the paper it follows: the "authors", by their code, or the "paper", by its text."""
+        return AUTHORS if self.protocol == AUTHORS else "paper"
+
+    @property
     def extracts(self) -> bool:
         """Whether it needs an extraction."""
         return (
@@ -85,23 +89,22 @@ class Job:
 def recipe_of(job: Job, scale: Scale) -> Recipe:
     """The recipe as this job and this scale change it."""
     made = recipe(job.recipe, rho=job.rho, protocol=job.protocol, seed=job.seed)
-    return replace(made, train=replace(made.train, **scale.train), shape=scale.shape.get(made.architecture, made.shape))
+    shape = {**made.shape, **scale.shape.get(made.architecture, {})}
+    return replace(made, train=replace(made.train, **scale.train), shape=shape)
 
 
 def extract_config(job: Job, scale: Scale) -> ExtractConfig:
     """The preset, as the recipe, the job and the scale change it."""
     made = recipe_of(job, scale)
-    base = made.extract
-    if job.preset != "paper":
-        base = ExtractConfig.balanced(**made.extract_balanced, seed=job.seed)
+    base: ExtractConfig = getattr(ExtractConfig, job.preset)(**{**preset_changes(made, job.preset), "seed": job.seed})
     return replace(base, **{**job.changes, **scale.extract(base, job.changes)})
 
 
 def finetune_config(job: Job, scale: Scale) -> TrainConfig:
     """The paper's finetuning, or ours: cells drawn evenly, as the recipe says."""
     made = recipe_of(job, scale)
-    if job.preset == "paper":
-        return replace(made.finetune, **scale.finetune)
+    if job.preset != "balanced":
+        return replace(preset_finetuning(made, job.preset), **scale.finetune)
     return TrainConfig.finetuning(**{**made.finetune_balanced, "seed": job.seed, **scale.finetune})
 
 
@@ -144,8 +147,8 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     return out | {name: value for name, value in odd.items() if value}  # without them the hash stays as it was
 
 
-def key_of(config: Mapping[str, Any]) -> str:
-    """The hash of a configuration.
+def key_of(config: Mapping[str, Any], *, rounding: bool = True) -> str:
+    """The hash of a configuration; without `rounding` that of all which differ by their precision alone.
 
     Fields that a configuration class got since are filled in with what leaves things as they were.
     """
@@ -156,6 +159,10 @@ def key_of(config: Mapping[str, Any]) -> str:
             defaults = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
             before = {key: v for key, v in BEFORE.items() if key in defaults}
             values = {**defaults, **before, **whole[name]}.items()
-            whole[name] = {key: v for key, v in values if key not in without and (key, v) != ROUNDING}
+            whole[name] = {
+                key: v
+                for key, v in values
+                if key not in without and (key, v) != ROUNDING and (rounding or key != ROUNDING[0])
+            }
     text = json.dumps(whole, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -21,7 +21,7 @@ PAPER: dict[str, tuple[Published, Published, Published]] = {
 }
 WITHOUT_INFORMATION = {"mi": "none"}
 # the default preset reweights by drawing cells evenly, so natural draws are what it does without
-WITHOUT_REWEIGHTING = {"balanced": {"sampler": "natural"}, "paper": {"weights": "none"}}
+WITHOUT_REWEIGHTING = {"balanced": {"sampler": "natural"}, "paper": {"weights": "none"}, "authors": {"weights": "none"}}
 
 
 def _jobs(scale: Scale) -> list[Job]:
@@ -46,7 +46,7 @@ def _show(rows: Sequence[Row]) -> str:
         "BiasedMNIST, ρ = 0.99, best masks. In the preset `balanced` even draws stand in for"
         " the weights; what comes with them goes with them: margins and smoothed targets, and a mutual information over"
         " the whole batch instead of the conflicting samples.\n\n"
-        + table(rows, varied_lines(list(PAPER), paper), columns)
+        + table(rows, varied_lines(rows, list(PAPER), paper), columns)
         + "\n\n"
         + footnote(rows)
     )

@@ -141,9 +141,9 @@ def bias_probe(
     return {"probe": float(hits.double().mean()), "chance": float(chance)}
 
 
-def gated(model: nn.Module, inputs: Inputs) -> tuple[Site, ...]:
-    """The sites of a model, in the order of the forward pass."""
-    return place(model, inputs.example()).sites
+def gated(model: nn.Module, inputs: Inputs, config: ExtractConfig) -> tuple[Site, ...]:
+    """The sites that an extraction gates in a model, in the order of the forward pass."""
+    return place(model, inputs.example(), gates_at=config.gates_at, norms=config.norms).sites
 
 
 def _under(network: Subnetwork, masks: Mapping[str, Tensor]) -> Subnetwork:

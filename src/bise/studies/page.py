@@ -50,12 +50,20 @@ def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
     found = read_rows(results / f"{name}.json", scale.name)
     starts = {row["config"].get("start", "") for row in found.values()}
     now = {line for start in starts for line in lines_of(STUDIES[name], scale, start)}
-    return [row for line, row in found.items() if line in now]
+    there = {_loose(row) for line, row in found.items() if line in now}
+    like = {line for start in starts for line in lines_of(STUDIES[name], scale, start, rounding=False)} - there
+    # where a row differs by its precision alone, it stands in until there is one of the right precision
+    stand_ins = {line: row | {"stands_in": True} for line, row in found.items() if line not in now}
+    return [stand_ins.get(line, row) for line, row in found.items() if line in now or _loose(row) in like]
 
 
-def lines_of(study: Study, scale: Scale, start: str) -> set[tuple[str, str]]:
+def _loose(row: Row) -> tuple[str, str]:
+    return row["label"], key_of(row["config"], rounding=False)
+
+
+def lines_of(study: Study, scale: Scale, start: str, *, rounding: bool = True) -> set[tuple[str, str]]:
     """(label, key) of every row that the study should have."""
-    return {(job.label, key_of(configuration(job, scale, start))) for job in study.jobs(scale)}
+    return {(job.label, key_of(configuration(job, scale, start), rounding=rounding)) for job in study.jobs(scale)}
 
 
 def render(rows: dict[str, list[Row]], scale: Scale = SCALES["paper"]) -> str:

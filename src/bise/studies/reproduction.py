@@ -10,13 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bise.config import PRESETS
 from bise.data.contract import Progress
 from bise.errors import BadInput, caution
 from bise.plain import make_folder
 from bise.recipes import Rho, recipe
 from bise.runs import sole
 from bise.sources import device_named
-from bise.studies.job import KINDS, PRESETS, Job, configuration, key_of
+from bise.studies.job import KINDS, Job, configuration, key_of
+from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, known_rows, read_rows, relabelled, write_rows
 from bise.studies.scale import Scale
 from bise.studies.study import Study
@@ -32,6 +34,8 @@ class Limits:
     only: tuple[str, ...] | None = None
     """Kinds of jobs."""
     presets: tuple[str, ...] | None = None
+    protocol: str | None = None
+    """"paper", or "authors" in the studies that have it and all of the others; None or "all" is everything."""
     line: str | None = None
     """What the label of a table's line must contain."""
     minutes: float | None = None
@@ -44,8 +48,18 @@ class Limits:
         odd = next((preset for preset in self.presets or () if preset not in PRESETS), None)
         if odd is not None:
             raise BadInput(f"--preset {odd!r} is unknown; use {' or '.join(PRESETS)}")
+        if self.protocol not in (None, "all", *SIDES):
+            raise BadInput(f"--protocol {self.protocol!r} is unknown; use authors, paper or all")
         if self.minutes is not None and not self.minutes >= 0:
             raise BadInput(f"--minutes {self.minutes:g} must be a number, 0 or more")
+
+    def of(self, study: Study, scale: Scale) -> list[Job]:
+        """The study's jobs within the limits."""
+        jobs = study.jobs(scale)
+        sides = {job.side for job in jobs}
+        if self.protocol == "paper" or self.protocol in sides:
+            sides = {self.protocol}
+        return [job for job in jobs if job.side in sides and self.allow(job)]
 
     def allow(self, job: Job) -> bool:
         return (
@@ -125,13 +139,13 @@ def _carry_out(
         if key in known:
             keep(key)
     tasks = [Task(key=key, job=item.job, config=item.config) for key, item in plan.items() if key not in known]
-    recipes = {task.job.recipe for task in tasks if task.job.kind != "count"}
+    wanted = {(task.job.recipe, task.job.side) for task in tasks if task.job.kind != "count"}
     place = Place(
         scale=scale,
         cache=cache_folder,
         device=device,
-        starts={name: starts(name) for name in recipes},
-        roots={name: roots(name) for name in recipes},
+        starts={name: starts(name) for name, _ in wanted},
+        roots={where: roots(*where) for where in wanted},
         until=until,
         processes=processes,
     )
@@ -207,12 +221,11 @@ def planned(studies: Sequence[Study], scale: Scale, limits: Limits, starts: Call
     """{key: what to do}: each thing once, those on the same data one after the other."""
     found: dict[str, Planned] = {}
     for study in studies:
-        for job in study.jobs(scale):
-            if limits.allow(job):
-                config = configuration(job, scale, "" if job.kind == "count" else starts(job.recipe))
-                item = found.setdefault(key_of(config), Planned(job=job, config=config))
-                if (study, job.label) not in item.lines:
-                    item.lines.append((study, job.label))
+        for job in limits.of(study, scale):
+            config = configuration(job, scale, "" if job.kind == "count" else starts(job.recipe))
+            item = found.setdefault(key_of(config), Planned(job=job, config=config))
+            if (study, job.label) not in item.lines:
+                item.lines.append((study, job.label))
     order = list(dict.fromkeys(item.job.data for item in found.values()))
     return dict(sorted(found.items(), key=lambda pair: order.index(pair[1].job.data)))
 
@@ -244,12 +257,12 @@ def _has_imagenet() -> bool:
     return any((Path(torch.hub.get_dir()) / "checkpoints").glob("resnet18-*.pth"))
 
 
-def _root(scale: Scale, root: Path | None, cache_folder: Path) -> Callable[[str], Path | None]:
+def _root(scale: Scale, root: Path | None, cache_folder: Path) -> Callable[[str, str], Path | None]:
     """The folder of each recipe's data; a trial has stand-ins for what can't be had without asking its authors."""
 
     @cache
-    def folder(name: str) -> Path | None:
-        if scale.short and name in ON_REQUEST:
+    def folder(name: str, side: str) -> Path | None:
+        if scale.short and (name, side) in ON_REQUEST:
             from bise.studies.stand_ins import stand_in
 
             return stand_in(name, cache_folder / "stand-ins")
@@ -260,7 +273,7 @@ def _root(scale: Scale, root: Path | None, cache_folder: Path) -> Callable[[str]
 
 def _name(job: Job) -> str:
     rho = "" if job.rho is None else f", ρ = {job.rho}"
-    return f"{job.recipe}{rho}, seed {job.seed}, {job.label}"
+    return f"{job.recipe}{rho}, protocol {job.protocol or 'paper'}, seed {job.seed}, {job.label}"
 
 
 def _brief(row: Row) -> str:

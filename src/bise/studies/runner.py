@@ -17,6 +17,7 @@ from bise.data.contract import Labelled, Progress, labels
 from bise.data.subset import taken
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.inputs import Inputs
+from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.extraction import extract
 from bise.files import read_json, read_tensors, write_json, write_tensors
@@ -44,6 +45,8 @@ from bise.unsupervised import pseudo_bias
 @dataclass(frozen=True, kw_only=True)
 class Splits:
     train: Labelled
+    search: Labelled
+    """What masks are learned on, and finetuned on: train, unless the recipe has data of their own for them."""
     val: Labelled | None
     test: Labelled
 
@@ -52,7 +55,6 @@ class Splits:
 class Vanilla:
     model: nn.Module
     record: dict[str, Any]
-    sizes: measures.Sizes
 
 
 class Runner:
@@ -68,7 +70,7 @@ class Runner:
         device: torch.device,
         *,
         starts: Callable[[str], str],
-        root: Callable[[str], Path | None],
+        root: Callable[[tuple[str, str]], Path | None],
         alone: bool = True,
         progress: Progress | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Runner:
         self.alone, self.progress = alone, progress
         self.data: tuple[Any, Splits] | None = None
         self.vanillas: dict[str, Vanilla] = {}
+        self.counted: dict[tuple[str, str, str], measures.Sizes] = {}
         self.subs: dict[str, Subnetwork] = {}
 
     def __call__(self, job: Job) -> dict[str, Any]:
@@ -89,7 +92,7 @@ class Runner:
     def splits(self, job: Job) -> Splits:
         """train, val (None where the recipe takes the last mask) and test."""
         if self.data is None or self.data[0] != job.data:
-            self.vanillas, self.subs = {}, {}  # models of the data before
+            self.vanillas, self.subs, self.counted = {}, {}, {}  # models of the data before
             made = recipe_of(job, self.scale)
 
             def part(name: str) -> Any:
@@ -99,12 +102,14 @@ class Runner:
                     rho=made.rho,
                     protocol=made.protocol,
                     seed=job.seed,
-                    root=self.root(job.recipe),
+                    root=self.root((job.recipe, job.side)),
                     select=made.select,
                 )
                 return data if data is None or self.scale.limit is None else few(data, self.scale.limit, job.seed)
 
-            self.data = (job.data, Splits(train=part("train"), val=part("val"), test=part("test")))
+            train = part("train")
+            search = train if made.search == "train" else part(made.search)
+            self.data = (job.data, Splits(train=train, search=search, val=part("val"), test=part("test")))
         return self.data[1]
 
     def vanilla(self, job: Job) -> Vanilla:
@@ -140,9 +145,18 @@ class Runner:
                 write_tensors(folder / "model.safetensors", model.state_dict())
                 write_json(folder / "record.json", record)  # last: it says that the rest is whole
                 checkpoint.path.unlink()
-            sizes = measures.Sizes(model, measures.gated(model, inputs), inputs)
-            self.vanillas[key] = Vanilla(model=model, record=record, sizes=sizes)
+            self.vanillas[key] = Vanilla(model=model, record=record)
         return self.vanillas[key]
+
+    def sizes(self, job: Job) -> measures.Sizes:
+        """What masks leave of the vanilla model, with gates where the job's extraction has them."""
+        vanilla, config = self.vanilla(job), extract_config(job, self.scale)
+        key = (vanilla.record["weights"], config.gates_at, config.norms)
+        if key not in self.counted:
+            inputs = Inputs(self.splits(job).train, self.device)
+            sites = measures.gated(vanilla.model, inputs, config)
+            self.counted[key] = measures.Sizes(vanilla.model, sites, inputs)
+        return self.counted[key]
 
     def extraction(self, job: Job) -> Subnetwork:
         """The subnetwork: from memory, from the cache, or extracted now."""
@@ -172,7 +186,7 @@ class Runner:
         return usual
 
     def _extract(self, job: Job, vanilla: Vanilla, data: Splits) -> Subnetwork:
-        train, quality = self._biased(job, data.train)
+        train, quality = self._biased(job, data)
         settings = extract_config(job, self.scale)
         train, val = parted(train, job.held_out, job.seed) if job.held_out else (train, data.val)
         sub = extract(vanilla.model, train, val=val, config=settings, progress=self.progress)
@@ -182,23 +196,24 @@ class Runner:
             sub.record |= {"seconds": None, "phases": None}
         return sub
 
-    def _biased(self, job: Job, train: Labelled) -> tuple[Labelled, dict[str, float] | None]:
+    def _biased(self, job: Job, data: Splits) -> tuple[Labelled, dict[str, float] | None]:
         """The training set that the extraction is to see, and how good its b are where they are guessed."""
         if job.unbiased:
             return self.unbiased(job), None
         if job.redrawn:
             return self._drawn(job, recipe_of(job, self.scale).rho, job.seed + 1000), None
         if job.bias == "noise":
-            return noisy_bias(train, job.noise, job.seed), None
+            return noisy_bias(data.search, job.noise, job.seed), None
         if job.bias == "pseudo":
             made = recipe_of(job, self.scale)
 
             def fresh() -> nn.Module:
                 return start(made, self.starts(job.recipe), seed=job.seed + 1000)[0].to(self.device)
 
-            guessed = pseudo_bias(fresh, train, epochs=1, config=made.train, progress=self.progress)
+            on = None if data.search is data.train else data.search
+            guessed = pseudo_bias(fresh, data.train, epochs=1, config=made.train, on=on, progress=self.progress)
             return guessed, guessed.quality
-        return train, None
+        return data.search, None
 
     def unbiased(self, job: Job) -> Labelled:
         """The training samples with every bias alike in every class."""
@@ -206,13 +221,13 @@ class Runner:
 
     def _drawn(self, job: Job, rho: Rho, seed: int) -> Labelled:
         """The training samples with other biases."""
-        made, root = recipe_of(job, self.scale), self.root(job.recipe)
+        made, root = recipe_of(job, self.scale), self.root((job.recipe, job.side))
         data = load_data(made.data, split="train", rho=rho, seed=seed, protocol=made.protocol, root=root)
         return data if self.scale.limit is None else few(data, self.scale.limit, job.seed)
 
     def figures(self, job: Job, network: nn.Module, masks: dict[str, Any]) -> dict[str, Any]:
         data = self.splits(job)
-        return measures.figures(network, data.test, labels(data.train), self.vanilla(job).sizes, masks, self.progress)
+        return measures.figures(network, data.test, labels(data.train), self.sizes(job), masks, self.progress)
 
     def dense(self, job: Job) -> Subnetwork:
         """The vanilla model with every gate open."""
@@ -223,23 +238,28 @@ class Runner:
 
 def _vanilla(runner: Runner, job: Job) -> dict[str, Any]:
     vanilla = runner.vanilla(job)
-    return _origin(vanilla) | {"seconds": vanilla.record["seconds"]} | runner.figures(job, vanilla.model, {})
+    asked = recipe_of(job, runner.scale).train.precision
+    out = {"precision": resolved(asked, vanilla.model), "seconds": vanilla.record["seconds"]}
+    return _origin(vanilla) | out | runner.figures(job, vanilla.model, {})
 
 
 def _extracted(runner: Runner, job: Job) -> dict[str, Any]:
-    """Figures of the best mask, and of the last one under `last`."""
+    """Figures of the best mask, of the last one under `last`, and of the best by other selections under `by`."""
     sub = runner.extraction(replace(job, reestimate=False) if job.reestimate else job)
     record = sub.record
-    out = _origin(runner.vanilla(job)) | {"seconds": record["seconds"]}
+    out = _origin(runner.vanilla(job)) | {"precision": record["precision"], "seconds": record["seconds"]}
     out |= {name: record[name] for name in ("phases", "selection", "stopped", "notes", "quality") if record.get(name)}
-    networks = [sub] if not sub.last_tensors else [sub, sub.last]
+    also = [by for by in sub.record["config"]["also"] if sub.kept]
+    networks = [sub, sub.last] if sub.kept else [sub]
+    networks[1:1] = [sub.best_by(by) for by in also]
     if job.reestimate:
         begun = time.perf_counter()
         networks = [reestimate(network, runner.splits(job).train, seed=job.seed) for network in networks]
         if out["seconds"] is not None:
             out["seconds"] += (time.perf_counter() - begun) / len(networks)
     found = [runner.figures(job, network, network.masks) for network in networks]
-    return out | found[0] | {"last": found[-1]}
+    others = {"by": dict(zip(also, found[1:-1], strict=True))} if also else {}
+    return out | found[0] | {"last": found[-1]} | others
 
 
 def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:
@@ -247,9 +267,10 @@ def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:
     origin = runner.extraction(job) if job.of == "subnetwork" else vanilla.model
     begun = time.perf_counter()
     config = finetune_config(job, runner.scale)
-    tuned = finetune(origin, data.train, val=data.val, config=config, progress=runner.progress)
+    tuned = finetune(origin, data.search, val=data.val, config=config, progress=runner.progress)
     seconds = time.perf_counter() - begun
-    return _origin(vanilla) | {"seconds": seconds} | runner.figures(job, tuned, tuned.masks)
+    out = {"precision": tuned.record["precision"], "seconds": seconds}
+    return _origin(vanilla) | out | runner.figures(job, tuned, tuned.masks)
 
 
 def _curve(runner: Runner, job: Job) -> dict[str, Any]:
@@ -257,9 +278,10 @@ def _curve(runner: Runner, job: Job) -> dict[str, Any]:
     sub, data = runner.extraction(job), runner.splits(job)
     masks = measures.threshold_masks(sub, job.points)
     begun = time.perf_counter()
-    found = measures.points(sub, masks, data.test, labels(data.train), runner.vanilla(job).sizes)
+    found = measures.points(sub, masks, data.test, labels(data.train), runner.sizes(job))
     opened = torch.cat([score.sigmoid() for score in sub.scores.values()])
     return _origin(runner.vanilla(job)) | {
+        "precision": sub.record["precision"],
         "seconds": time.perf_counter() - begun,
         "points": found,
         "sigmoid_scores": [round(value, 4) for value in opened.tolist()],
@@ -277,8 +299,8 @@ def _pruned(runner: Runner, job: Job) -> dict[str, Any]:
         ranks = measures.random_ranks(dense.sites, job.seed)
     begun = time.perf_counter()
     masks = measures.ranked_masks(ranks, job.points)
-    found = measures.points(dense, masks, data.test, labels(data.train), vanilla.sizes)
-    return _origin(vanilla) | {"seconds": time.perf_counter() - begun, "points": found}
+    found = measures.points(dense, masks, data.test, labels(data.train), runner.sizes(job))
+    return _origin(vanilla) | {"precision": "fp32", "seconds": time.perf_counter() - begun, "points": found}
 
 
 def _probed(runner: Runner, job: Job) -> dict[str, Any]:
@@ -288,7 +310,7 @@ def _probed(runner: Runner, job: Job) -> dict[str, Any]:
     settings = measures.PROBE if runner.scale.limit is None else replace(measures.PROBE, head_epochs=2)
     begun = time.perf_counter()
     found = measures.bias_probe(network, unbiased, data.test, seed=job.seed, config=settings)
-    return _origin(runner.vanilla(job)) | {"seconds": time.perf_counter() - begun, **found}
+    return _origin(runner.vanilla(job)) | {"precision": "fp32", "seconds": time.perf_counter() - begun, **found}
 
 
 def few(data: Labelled, count: int, seed: int) -> Labelled:

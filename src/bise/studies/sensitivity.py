@@ -60,7 +60,7 @@ def _show(rows: Sequence[Row]) -> str:
     out = ["BiasedMNIST, ρ = 0.99, best masks."]
     for name, values in PAPER.items():
         paper = {_label(name, value): dict(zip(names, figures, strict=True)) for value, figures in values.items()}
-        out.append(table(rows, varied_lines(list(paper), paper), columns))
+        out.append(table(rows, varied_lines(rows, list(paper), paper), columns))
     return "\n\n".join([*out, footnote(rows)])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bise.studies.job import Job
-from bise.studies.main_jobs import main_jobs, main_lines
+from bise.studies.main_jobs import both, by_side, main_jobs, main_lines
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
@@ -26,7 +26,8 @@ STATISTICS = Line(title="BISE, preset `balanced`, BatchNorm's statistics updated
 
 def _jobs(scale: Scale) -> list[Job]:
     job = Job(label=STATISTICS.label, kind="extract", rho=0.999, changes={"bn": "statistics"})
-    return main_jobs(scale, Job(label="", kind="vanilla", rho=0.999)) + [replace(job, seed=s) for s in scale.seeds]
+    main = [one for base in both(Job(label="", kind="vanilla", rho=0.999)) for one in main_jobs(scale, base)]
+    return main + [replace(job, seed=s) for s in scale.seeds]
 
 
 def _show(rows: Sequence[Row]) -> str:
@@ -39,8 +40,11 @@ def _show(rows: Sequence[Row]) -> str:
         "Extractions by `balanced` have 60 steps an epoch and υ = 10: on val these were better than 20 and 5, with"
         " γ = 1 and E = 50 in either case ([trials](../results/severe.json))."
     )
-    lines = [*main_lines(PAPER), STATISTICS]
-    return "\n\n".join([words, table(rows, lines, columns), footnote(rows, lines)])
+    parts = [words]
+    for said, chosen, presets in by_side(rows):
+        lines = [*main_lines(PAPER, presets), *([STATISTICS] if presets[-1] == "paper" else [])]
+        parts += [said, table(chosen, lines, columns), footnote(chosen, lines)]
+    return "\n\n".join(parts)
 
 
 STUDY = Study(

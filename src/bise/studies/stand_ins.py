@@ -1,4 +1,5 @@
-"""For trials: CelebA and CivilComments in their own layouts, with a few pictures and comments made up here."""
+"""For trials: CelebA, CivilComments and the archive of Corrupted-CIFAR10 in their own layouts, with a few pictures and
+comments made up here."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from bise.data.civilcomments import IDENTITIES
 from bise.errors import BadInput
 from bise.files import write_bytes
 
-COUNTS = {(0, 0): (10, 4), (0, 1): (10, 4), (1, 0): (6, 3), (1, 1): (4, 2)}
+COUNTS = {(0, 0): (10, 4), (0, 1): (10, 4), (1, 0): (6, 3), (1, 1): (5, 2)}
 """(y, b): how many in train, and in each of val and test."""
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "nice", "fool", "old", "young", "the")
 
 
 def stand_in(name: str, root: Path) -> Path:
     """A data folder with a small set in the layout of `name`."""
-    {"celeba": _celeba, "civilcomments": _civilcomments}[name](root)
+    {"celeba": _celeba, "civilcomments": _civilcomments, "corrupted-cifar10": _corrupted}[name](root)
     return root
 
 
@@ -55,6 +56,29 @@ def _celeba(root: Path) -> None:
         parts.append(f"{name} {part}\n")
     write_bytes(folder / "list_attr_celeba.txt", f"{len(rows)}\nBlond_Hair Male \n{''.join(rows)}".encode())
     write_bytes(folder / "list_eval_partition.txt", "".join(parts).encode())
+
+
+def _corrupted(root: Path) -> None:
+    """Small pictures of noise, lighter for a higher class, at the shares of both ends."""
+    generator = torch.Generator().manual_seed(0)
+    for share in ("0.5pct", "5pct"):
+        for y in range(10):
+            for number in range(6):
+                _noise(root / "cifar10c" / share / "align" / str(y) / f"{number}_{y}_{y}.png", y, generator)
+            other = (y + 1) % 10
+            _noise(root / "cifar10c" / share / "conflict" / str(y) / f"0_{y}_{other}.png", y, generator)
+    for y in range(10):
+        for b in range(10):
+            _noise(root / "cifar10c" / "test" / str(y) / f"{b}_{y}_{b}.png", y, generator)
+
+
+def _noise(path: Path, y: int, generator: torch.Generator) -> None:
+    from PIL import Image
+
+    pixels = torch.randint(0, 60, (32, 32, 3), generator=generator, dtype=torch.uint8) + 15 * y
+    file = io.BytesIO()
+    Image.fromarray(pixels.numpy()).save(file, format="PNG")
+    write_bytes(path, file.getvalue())
 
 
 def _civilcomments(root: Path) -> None:

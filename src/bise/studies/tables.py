@@ -107,7 +107,16 @@ def footnote(rows: Sequence[Row], lines: Sequence[Line] = ()) -> str:
             f" {len(closed)} of {len(extractions)} extractions went back to the epoch before a site closed wholly, and"
             f" ended there ({counts})."
         )
-    return words + _others(rows)
+    return words + _in_another_precision(rows) + _others(rows)
+
+
+def _in_another_precision(rows: Sequence[Row]) -> str:
+    """A sentence where rows were measured before their preset was in fp32."""
+    labels = [row["label"] for row in rows if row.get("stands_in")]
+    if not labels:
+        return ""
+    counts = ", ".join(f"{labels.count(label)} of “{label}”" for label in sorted(set(labels)))
+    return f" Measured in bf16, and standing in until there are rows in fp32: {counts}."
 
 
 def _others(rows: Sequence[Row]) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from bise.recipes import AUTHORS
 from bise.studies.biased_mnist import ACCURACY as MAIN_ACCURACY
 from bise.studies.biased_mnist import RHOS
 from bise.studies.job import Job
+from bise.studies.main_jobs import by_side
 from bise.studies.results import Row
 from bise.studies.scale import Scale
 from bise.studies.study import Study
@@ -46,16 +49,24 @@ CELEBA: dict[str, dict[str, Published]] = {
 
 def _jobs(scale: Scale) -> list[Job]:
     out = []
+    # who has no labels for train has none for val, so accuracy over samples selects
+    digits: dict[str, Any] = {"changes": {"selection": "accuracy"}}
+    faces: dict[str, Any] = {"recipe": "celeba"}
+    by_authors: dict[str, Any] = {"protocol": AUTHORS, "preset": AUTHORS, "changes": {"weights": "cells"}}
     for seed in scale.seeds:
         for rho in scale.some(RHOS):
-            out.append(Job(label="vanilla", kind="vanilla", rho=rho, seed=seed))
-            # who has no labels for train has none for val, so accuracy over samples selects
-            changes = {"selection": "accuracy"}
-            out.append(Job(label="guessed", kind="extract", rho=rho, seed=seed, bias="pseudo", changes=changes))
+            out += _pair(rho=rho, seed=seed, **digits) + _pair(rho=rho, seed=seed, **by_authors)
     for seed in scale.seeds:
-        out.append(Job(label="vanilla", kind="vanilla", recipe="celeba", seed=seed))
-        out.append(Job(label="guessed", kind="extract", recipe="celeba", seed=seed, bias="pseudo"))
+        out += _pair(seed=seed, **faces) + _pair(seed=seed, **{**faces, **by_authors})
     return out
+
+
+def _pair(**settings: Any) -> list[Job]:
+    vanilla = {name: value for name, value in settings.items() if name not in ("preset", "changes")}
+    return [
+        Job(label="vanilla", kind="vanilla", **vanilla),
+        Job(label="guessed", kind="extract", bias="pseudo", **settings),
+    ]
 
 
 def _lines(paper: dict[str, dict[str, Published]]) -> list[Line]:
@@ -67,6 +78,11 @@ def _lines(paper: dict[str, dict[str, Published]]) -> list[Line]:
 
 
 def _show(rows: Sequence[Row]) -> str:
+    return "\n\n".join(f"{words}\n\n{_tables(chosen, presets[-1])}" for words, chosen, presets in by_side(rows))
+
+
+def _tables(rows: Sequence[Row], side: str) -> str:
+    preset = AUTHORS if side == AUTHORS else "balanced"
     digits, faces = matching(rows, recipe="biased-mnist"), matching(rows, recipe="celeba")
     accuracy = [Column(title=f"ρ = {rho}", metric="accuracy", where={"rho": rho}) for rho in RHOS]
     sizes = [column for rho in RHOS for column in size_columns({"rho": rho}, f" {rho}")]
@@ -78,7 +94,7 @@ def _show(rows: Sequence[Row]) -> str:
         for name in ("recall", "precision")
     ]
     out = [
-        "BiasedMNIST, preset `balanced`; masks are selected by accuracy over samples, which needs no b. Accuracy, %:",
+        f"BiasedMNIST, preset `{preset}`; masks are selected by accuracy over samples, which needs no b. Accuracy, %:",
         table(digits, _lines(by_column(ACCURACY, RHOS, "ρ = {}")), accuracy),
         "Sparsity and MFLOPs, as the paper counts them:",
         table(digits, _lines(both)[1:], sizes),
@@ -87,7 +103,7 @@ def _show(rows: Sequence[Row]) -> str:
     ]
     if faces:
         columns = [Column(title="unbiased, %", metric="unbiased"), *size_columns()]
-        words = "CelebA, preset `balanced`; val's own labels select, by the mean over cells." + provenance(faces)
+        words = f"CelebA, preset `{preset}`; val's own labels select, by the mean over cells." + provenance(faces)
         out += [words, table(faces, _lines(CELEBA), columns)]
     else:
         out.append("CelebA: not yet run.")

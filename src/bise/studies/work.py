@@ -22,14 +22,18 @@ import torch
 from bise.data.contract import Progress
 from bise.engine.precision import repeatable_convolutions
 from bise.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
+from bise.recipes import AUTHORS
 from bise.sources import device_named
 from bise.studies.job import Job
+from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, described
 from bise.studies.runner import Runner
 from bise.studies.scale import Scale
 
-ON_REQUEST = ("celeba", "civilcomments")
-"""Data that users have to get from their authors."""
+ON_REQUEST = {(recipe, side) for recipe in ("celeba", "civilcomments") for side in SIDES} | {
+    ("corrupted-cifar10", AUTHORS)
+}
+"""(recipe, side) of data that users have to get from their authors."""
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a process that was told to stop."""
 PATIENCE = 10.0
@@ -64,8 +68,8 @@ class Place:
     device: str
     starts: Mapping[str, str]
     """{recipe: where the weights of its vanilla model begin}."""
-    roots: Mapping[str, Path | None]
-    """{recipe: folder of its data}."""
+    roots: Mapping[tuple[str, str], Path | None]
+    """{(recipe, side): folder of its data}."""
     until: float | None
     """The time, by the clock on the wall, after which no job is begun."""
     processes: int = 1
@@ -85,14 +89,15 @@ class Worker:
             alone=place.processes == 1,
             progress=progress,
         )
-        self.lacking: dict[str, str] = {}
+        self.lacking: dict[tuple[str, str], str] = {}
 
     def __call__(self, task: Task) -> Outcome:
         job = task.job
         if self.place.until is not None and time.time() > self.place.until:
             return Outcome(key=task.key)
-        if job.kind != "count" and job.recipe in ON_REQUEST and not self._has_data(job):
-            return Outcome(key=task.key, lacking=self.lacking[job.recipe])
+        where = job.recipe, job.side
+        if job.kind != "count" and where in ON_REQUEST and not self._has_data(job):
+            return Outcome(key=task.key, lacking=self.lacking[where])
         begun = time.monotonic()
         with repeatable_convolutions(always=True):  # the weights aren't kept in the repository, their hash is
             found = self.runner(job)
@@ -104,12 +109,14 @@ class Worker:
 
     def _has_data(self, job: Job) -> bool:
         """Whether the job's data are there; sets that one has to ask for may be missing, and the rest goes on."""
+        where = job.recipe, job.side
         try:
-            if job.recipe not in self.lacking:
+            if where not in self.lacking:
                 self.runner.splits(job)
         except BadInput as error:
-            self.lacking[job.recipe] = str(error)
-        return job.recipe not in self.lacking
+            own = "; or run it with --protocol paper" if job.recipe == "corrupted-cifar10" else ""
+            self.lacking[where] = f"{error}{own}"
+        return where not in self.lacking
 
 
 def outcomes(place: Place, tasks: Sequence[Task], progress: Progress | None = None) -> Generator[Outcome]:
