@@ -17,11 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from bise.files import write_json
-from bise.runs import machine
+from bise.base.files import write_json
+from bise.runs.folder import machine
 
 RESULT = Path(__file__).parent.parent / "results" / "csv_check.json"
-COMMAND = [sys.executable, "-c", "from bise.cli import main; main()", "data", "check"]
+COMMAND = [sys.executable, "-c", "from bise.cli.app import main; main()", "data", "check"]
 
 
 def make(path: Path, rows: int) -> None:

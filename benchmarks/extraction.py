@@ -26,15 +26,15 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import bise
-from bise.config import ExtractConfig
-from bise.data.contract import Labelled
+from bise.extraction.config import ExtractConfig
+from bise.data.core.contract import Labelled
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.files import read_tensors, write_json
-from bise.finetuning import owning
-from bise.measure.size import size
-from bise.models.small import SimpleConvNet
-from bise.runs import machine
+from bise.base.files import read_tensors, write_json
+from bise.methods.finetuning import owning
+from bise.network.size import size
+from bise.network.architectures.small import SimpleConvNet
+from bise.runs.folder import machine
 
 PRESETS = {
     "default": {},

@@ -27,8 +27,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
-from bise.files import read_json, write_json
-from bise.runs import machine
+from bise.base.files import read_json, write_json
+from bise.runs.folder import machine
 
 SMALL = {"samples": 4000, "width": 16, "depth": 3, "size": 12}
 LARGE = {"samples": 16000, "width": 64, "depth": 4, "size": 28}

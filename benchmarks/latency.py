@@ -20,11 +20,11 @@ import torch
 from page import fill
 from torch import Tensor, fx, nn
 
-from bise.files import read_json, write_json
-from bise.gates import Subnetwork
-from bise.measure.size import latency, size
-from bise.models.reference import REFERENCES, as_if_trained
-from bise.placement import place
+from bise.base.files import read_json, write_json
+from bise.network.gates import Subnetwork
+from bise.network.size import latency, size
+from bise.network.architectures.reference import REFERENCES, as_if_trained
+from bise.network.placement import place
 
 ROOT = Path(__file__).parent.parent
 SIDES = {"resnet18": 224, "SimpleConvNet": 28}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from bise.models.vision import torchvision
+from bise.network.architectures.vision import torchvision
 
 
 class Pictures(Dataset[tuple[Tensor, int, int]]):

@@ -21,14 +21,14 @@ import torch
 from page import fill
 
 import bise
-from bise.data.cells import Cells
+from bise.data.core.cells import Cells
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.files import write_json
-from bise.finetuning import owning
-from bise.measure.size import size, sparsity
-from bise.recipes import Recipe, recipe, splits, start
-from bise.runs import machine
+from bise.base.files import write_json
+from bise.methods.finetuning import owning
+from bise.network.size import size, sparsity
+from bise.jobs.recipes import Recipe, recipe, splits, start
+from bise.runs.folder import machine
 
 ROOT = Path(__file__).parent.parent
 MODELS = ("vanilla", "subnetwork", "last", "finetuned", "dense_finetuned")

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import bise
-from bise.files import write_json
-from bise.runs import machine
+from bise.base.files import write_json
+from bise.runs.folder import machine
 
 
 class Stream(Dataset[tuple[Tensor, int, int]]):

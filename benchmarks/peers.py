@@ -22,14 +22,14 @@ import torch
 from page import fill
 from torch import Tensor, nn
 
-from bise.files import read_json, write_json
-from bise.gates import Subnetwork
-from bise.measure.size import parameters
-from bise.models.outputs import call
-from bise.models.reference import REFERENCES, as_if_trained
-from bise.models.vision import torchvision
-from bise.placement import place
-from bise.shrink.verify import as_float64, difference
+from bise.base.files import read_json, write_json
+from bise.network.gates import Subnetwork
+from bise.network.size import parameters
+from bise.network.outputs import call
+from bise.network.architectures.reference import REFERENCES, as_if_trained
+from bise.network.architectures.vision import torchvision
+from bise.network.placement import place
+from bise.network.shrinking.verify import as_float64, difference
 
 SHARES = (0.1, 0.5, 0.9)
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"

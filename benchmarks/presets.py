@@ -18,10 +18,10 @@ import torch
 import bise
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.files import write_json
-from bise.finetuning import owning
-from bise.models.small import SimpleConvNet
-from bise.runs import machine
+from bise.base.files import write_json
+from bise.methods.finetuning import owning
+from bise.network.architectures.small import SimpleConvNet
+from bise.runs.folder import machine
 
 
 def value(text: str) -> Any:

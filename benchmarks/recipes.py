@@ -6,8 +6,8 @@ from pathlib import Path
 
 from page import fill
 
-from bise.config import TrainConfig
-from bise.recipes import PAPER, Recipe, recipe
+from bise.extraction.config import TrainConfig
+from bise.jobs.recipes import PAPER, Recipe, recipe
 
 PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"
 

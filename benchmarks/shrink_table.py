@@ -21,13 +21,13 @@ import torch
 from page import fill
 from torch import Tensor, nn
 
-from bise.files import read_json, write_json
-from bise.gates import Subnetwork
-from bise.measure.size import latency, size
-from bise.models.reference import REFERENCES, as_if_trained
-from bise.placement import place
-from bise.shrink import Captured, capture, dtype_of, rewritten, settle
-from bise.shrink.verify import as_float64, check, difference, in_float64
+from bise.base.files import read_json, write_json
+from bise.network.gates import Subnetwork
+from bise.network.size import latency, size
+from bise.network.architectures.reference import REFERENCES, as_if_trained
+from bise.network.placement import place
+from bise.network.shrinking import Captured, capture, dtype_of, rewritten, settle
+from bise.network.shrinking.verify import as_float64, check, difference, in_float64
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "shrink_table.json"

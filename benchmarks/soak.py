@@ -23,8 +23,8 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import bise
-from bise.files import write_json
-from bise.runs import machine
+from bise.base.files import write_json
+from bise.runs.folder import machine
 
 WARM = 12
 """Runs before memory is held against the last: two of each kind."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from page import fill
 
-from bise.files import read_json
+from bise.base.files import read_json
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "speed.md"

@@ -24,15 +24,15 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import bise
-from bise.data.contract import Labelled
-from bise.data.transforms import Transform
+from bise.data.core.contract import Labelled
+from bise.data.core.transforms import Transform
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.files import write_json
-from bise.finetuning import owning
-from bise.models.small import SimpleConvNet
-from bise.models.vision import torchvision
-from bise.runs import machine
+from bise.base.files import write_json
+from bise.methods.finetuning import owning
+from bise.network.architectures.small import SimpleConvNet
+from bise.network.architectures.vision import torchvision
+from bise.runs.folder import machine
 
 NORM = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
 

@@ -19,14 +19,14 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as kernels
 
 import bise
-from bise.data.contract import Labelled
+from bise.data.core.contract import Labelled
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.files import write_json, write_tensors
-from bise.finetuning import owning
-from bise.measure.size import size
-from bise.models.small import SimpleConvNet
-from bise.runs import machine
+from bise.base.files import write_json, write_tensors
+from bise.methods.finetuning import owning
+from bise.network.size import size
+from bise.network.architectures.small import SimpleConvNet
+from bise.runs.folder import machine
 
 
 def ceiling(device: torch.device, n: int = 8192, repeats: int = 20) -> float:

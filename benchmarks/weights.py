@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bise
-from bise.data.sampling import sample_weights
+from bise.data.core.sampling import sample_weights
 
 PAGE = Path(__file__).parent.parent / "docs" / "departures.md"
 MARK = "<!-- weights -->\n"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from bise.data import Labelled
-from bise.sources import trust_run
+from bise.jobs.sources import trust_run
 from small_texts import WORDS
 
 torch.set_num_threads(1)  # the models are tiny: a second thread would only wait

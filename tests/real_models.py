@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.models.small import MLP, SimpleConvNet
-from bise.models.vision import torchvision
+from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.network.architectures.vision import torchvision
 
 
 def random_statistics(model: nn.Module) -> nn.Module:

@@ -6,7 +6,7 @@ import csv
 
 import torch
 
-from bise.models.text import transformers
+from bise.network.architectures.text import transformers
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "nice", "fool", "old", "young", "the"]
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}

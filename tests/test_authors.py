@@ -17,18 +17,18 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, ExtractConfig
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.biased_mnist import drawn
-from bise.data.contract import Labelled
-from bise.data.sampling import sample_weights
-from bise.gates import Subnetwork
-from bise.masked_norm import masked_layer_norm
-from bise.models.pretrained import bert
-from bise.models.reference import as_if_trained
-from bise.models.small import MLP, SimpleConvNet
-from bise.placement import place
-from bise.recipes import PAPER, architecture, preset_changes, recipe, splits, start
+from bise.data.sets.biased_mnist import drawn
+from bise.data.core.contract import Labelled
+from bise.data.core.sampling import sample_weights
+from bise.network.gates import Subnetwork
+from bise.network.masked_norm import masked_layer_norm
+from bise.network.architectures.pretrained import bert
+from bise.network.architectures.reference import as_if_trained
+from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.network.placement import place
+from bise.jobs.recipes import PAPER, architecture, preset_changes, recipe, splits, start
 
 # weights
 

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import bise
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import Labelled
 from conftest import Stream, toy, toy_model, trained
 from test_extraction import BAD
@@ -285,7 +285,7 @@ def test_an_extraction_tells_what_is_left_without_its_closed_units(tmp_path, wei
 
 
 def test_an_extraction_leaves_very_large_networks_to_bise_shrink(tmp_path, monkeypatch):
-    monkeypatch.setattr("bise.deployment.MOST_PARAMETERS", 498)  # the toy has 499
+    monkeypatch.setattr("bise.jobs.deployment.MOST_PARAMETERS", 498)  # the toy has 499
     own = ["--model", "test_cli:make", "--data", "test_cli:splits"]
     assert run("extract", *own, *QUICK, "--out", str(tmp_path / "run")).exit_code == 0
     assert "shrunk" not in json.loads((tmp_path / "run/summary.json").read_text())["subnetwork"]
@@ -325,7 +325,7 @@ def test_every_command_has_help_with_an_example():
 
 
 def test_help_needs_no_torch():
-    program = "import sys; import bise.cli; print('torch' in sys.modules)"
+    program = "import sys; import bise.cli.app; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -334,7 +334,7 @@ def test_the_real_command_in_a_real_process(tmp_path):
     command = [
         sys.executable,
         "-c",
-        "from bise.cli import main; main()",
+        "from bise.cli.app import main; main()",
         "demo",
         "--rho",
         "1",

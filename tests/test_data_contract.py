@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from bise import BadInput
 from bise.data import Cells, Labelled, labels
-from bise.data.sampling import Sampler, strata
+from bise.data.core.sampling import Sampler, strata
 
 
 class Triples(Dataset):
@@ -71,7 +71,7 @@ def test_a_class_without_a_conflicting_sample_is_told_of():
 def test_labels_that_are_read_in_pieces_are_the_same(monkeypatch):
     y, b = [0, 1, 1, 0, 1], [(0, 2), (1, 0), (0, 1), (1, 1), (0, 0)]
     whole = labels(Triples(y, b))
-    monkeypatch.setattr("bise.data.contract.READ_AT_ONCE", 2)
+    monkeypatch.setattr("bise.data.core.contract.READ_AT_ONCE", 2)
     parts = labels(Triples(y, b))
     assert torch.equal(parts.y, whole.y)
     assert torch.equal(parts.b, whole.b)

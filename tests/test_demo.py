@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bise.data import labels
-from bise.data.digits import coloured_digits
-from bise.demo import demo
+from bise.data.sets.digits import coloured_digits
+from bise.jobs.demo import demo
 
 MODELS = ("vanilla", "subnetwork", "finetuned", "dense_finetuned")
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import names
-from bise.recipes import RECIPES
+from bise.jobs.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput, BiseWarning, ExtractConfig
 from bise.data import Labelled
-from bise.settling import coast, settled
+from bise.extraction.early_stopping import coast, settled
 from conftest import learned_by_heart, toy, toy_inputs, toy_model, trained
 
 QUICK = {"upsilon": 2, "steps": 10, "head_epochs": 2, "head_steps": 5, "batch_size": 60}
@@ -266,7 +266,7 @@ def test_no_adversary_within_the_bound_can_flip_a_settled_gate(score, velocity, 
     m, v = torch.tensor([sign * score]), torch.tensor([velocity])
     if not settled(m, v, torch.tensor([raw]), phases, **rates):
         return
-    from bise.settling import SAFETY
+    from bise.extraction.early_stopping import SAFETY
 
     side = m >= 0
     for count, temperature in phases:
@@ -348,10 +348,10 @@ def test_a_closed_branch_beside_a_residual_stream_is_no_collapse():
             h = self.act(self.stem(x))
             return self.fc(h + self.down(self.branch(self.up(h))))
 
-    from bise.data.contract import labels
+    from bise.data.core.contract import labels
     from bise.engine.inputs import Inputs
-    from bise.learning import Learner
-    from bise.placement import place
+    from bise.extraction.loop import Learner
+    from bise.network.placement import place
 
     data = toy()
     model = Residual()

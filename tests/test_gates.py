@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bise import BadInput, Subnetwork, fingerprint, load, subnetwork
-from bise.gates import threshold
-from bise.models.outputs import call, class_logits
-from bise.placement import place
-from bise.twin import named_tensors, twin
+from bise.network.gates import threshold
+from bise.network.outputs import call, class_logits
+from bise.network.placement import place
+from bise.network.twin import named_tensors, twin
 from real_models import MODELS, make
 from test_placement import Functional
 

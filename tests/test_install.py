@@ -25,13 +25,13 @@ data = bise.data.Labelled(torch.utils.data.TensorDataset(torch.randn(40, 4)), y=
 sub = bise.extract(model, data, config=bise.ExtractConfig(upsilon=1, steps=2, head_epochs=1, head_steps=1))
 print(bise.audit(sub, data))
 from pathlib import Path
-from bise.jobs import extract_job
+from bise.jobs.work import extract_job
 run = Path(sys.argv[2] + "-extract")
 quick = {"upsilon": 1, "steps": 2, "head_epochs": 1, "head_steps": 1}
 extract_job(model, lambda split: data, run, preset="balanced", changes=quick, bottleneck=None, sites=None, source={},
             progress=lambda *_: None)
 assert "<svg" in (run / "report.html").read_text(encoding="utf-8")
-from bise.cli import app
+from bise.cli.app import app
 from typer.testing import CliRunner
 result = CliRunner().invoke(app, ["demo", "--out", sys.argv[2]])
 assert result.exit_code == 2 and "bise[demo]" in result.stderr, result.output

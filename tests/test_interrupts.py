@@ -47,7 +47,7 @@ def interrupted(words, moment, how=signal.SIG_DFL):
             said.append(line)
             continue
         last = line.rpartition(b"|")[2].strip()
-        begun = begun or last == b"bise.interrupts"
+        begun = begun or last == b"bise.cli.interrupts"
         seen += begun
         if seen > moment if isinstance(moment, int) else last.startswith(moment.encode()):
             os.killpg(process.pid, signal.SIGINT)
@@ -62,7 +62,7 @@ def interrupted(words, moment, how=signal.SIG_DFL):
 CHECK = ["data", "check", "test_stopping:splits"]
 
 
-@pytest.mark.parametrize("moment", [1, 40, "torch._utils_internal", "torch.nn.modules.conv", "bise.data.contract"])
+@pytest.mark.parametrize("moment", [1, 40, "torch._utils_internal", "torch.nn.modules.conv", "bise.data.core.contract"])
 def test_ctrl_c_while_modules_are_imported(moment):
     code, out, said, module = interrupted(CHECK, moment)
     assert (code, out, said) == (130, b"", LINE), module
@@ -122,4 +122,4 @@ def test_the_handling_is_there_before_anything_else_is_imported():
         "import sys; before = set(sys.modules)\nfrom bise import __main__\nprint(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not {"torch", "typer", "rich", "numpy", "bise.cli"} & set(done.stdout.split())
+    assert not {"torch", "typer", "rich", "numpy", "bise.cli.app"} & set(done.stdout.split())

@@ -11,12 +11,12 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput, ExtractConfig, TrainConfig
 from bise.data import Labelled, labels, load
-from bise.data.biased_mnist import PALETTE
-from bise.data.idx import read_idx
+from bise.data.sets.biased_mnist import PALETTE
+from bise.data.sets.idx import read_idx
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.finetuning import owning
-from bise.models.small import SimpleConvNet
+from bise.methods.finetuning import owning
+from bise.network.architectures.small import SimpleConvNet
 
 pytestmark = pytest.mark.data
 

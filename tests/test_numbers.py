@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, ExtractConfig, TrainConfig
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import Labelled, Transform
-from bise.data.corruptions import CORRUPTIONS, corrupt
-from bise.data.digits import coloured_digits
+from bise.data.sets.corruptions import CORRUPTIONS, corrupt
+from bise.data.sets.digits import coloured_digits
 from conftest import toy, toy_model, trained
 
 BRIEF = {"upsilon": 2, "tau_min": 0.3, "head_epochs": 1, "steps": 8, "batch_size": 50}
@@ -192,7 +192,7 @@ class Diverging(nn.Module):
 
 
 def test_logits_that_stop_being_numbers_in_a_finetuning_are_refused():
-    with pytest.raises(bise.errors.NonFinite, match="sample 7 of val are not finite.*or lower lr") as caught:
+    with pytest.raises(bise.base.errors.NonFinite, match="sample 7 of val are not finite.*or lower lr") as caught:
         bise.finetune(Diverging(), toy(), val=split_with([7]), config=TrainConfig(epochs=1))
     assert (caught.value.samples, caught.value.split) == ([7], "val")
 

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 import bise
 from bise import BadInput
-from bise.bias_head import BiasHeads, cross_entropy, with_one
+from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Cells, load
-from bise.data.sampling import sample_weights
-from bise.gates import slope
-from bise.objective import (
+from bise.data.core.sampling import sample_weights
+from bise.network.gates import slope
+from bise.extraction.objective import (
     cross_entropies,
     information,
     information_gradient,
@@ -25,7 +25,7 @@ from bise.objective import (
     log_priors,
     weighted_mean,
 )
-from bise.scores import Scores
+from bise.extraction.scores import Scores
 
 
 def mi(p, b, include=None):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bise.output import CONTROL, one_line, visible
+from bise.base.output import CONTROL, one_line, visible
 from conftest import toy
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import bise
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import table
 from conftest import toy, toy_model, trained
 

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from bise import BadInput, sites, subnetwork
-from bise.gates import Subnetwork
-from bise.models.small import MLP, SimpleConvNet
-from bise.models.vision import torchvision
-from bise.placement import one_bottleneck, place
+from bise.network.gates import Subnetwork
+from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.network.architectures.vision import torchvision
+from bise.network.placement import one_bottleneck, place
 from real_models import images, make, tokens
 
 

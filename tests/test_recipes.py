@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, ExtractConfig, TrainConfig
-from bise.cli import app
+from bise.cli.app import app
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.finetuning import owning
-from bise.models.pretrained import bert, resnet18
-from bise.models.small import MLP, SimpleConvNet
-from bise.recipes import PAPER, architecture, recipe, splits, start
-from bise.sources import device_named, rho_of
-from bise.training_job import finetune_settings, recipe_of
+from bise.methods.finetuning import owning
+from bise.network.architectures.pretrained import bert, resnet18
+from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.jobs.recipes import PAPER, architecture, recipe, splits, start
+from bise.jobs.sources import device_named, rho_of
+from bise.jobs.train import finetune_settings, recipe_of
 from conftest import toy, toy_model
 
 # the supplement's "Architectures and training settings" and "Finetuning settings"

@@ -16,12 +16,12 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput, BiseWarning, logistic
 from bise.data import Labelled, labels
-from bise.data.coders import word_pieces
-from bise.data.tokens import Sentences
+from bise.data.core.coders import word_pieces
+from bise.data.core.tokens import Sentences
 from bise.engine.inputs import Inputs
-from bise.fitting_data import Part, fold_of
-from bise.logistic import Problem, solve
-from bise.twin import digest_of, named_tensors
+from bise.methods.refit.fitting_data import Part, fold_of
+from bise.methods.refit.logistic import Problem, solve
+from bise.network.twin import digest_of, named_tensors
 from conftest import Stream, toy, toy_model, trained
 from small_texts import small
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import bise
-from bise.cli import app
+from bise.cli.app import app
 from conftest import toy, toy_model, trained
 
 
@@ -119,7 +119,7 @@ def test_a_refit_of_other_settings_is_not_written_over(folder):
 
 def test_one_that_was_stopped_is_done_again(folder, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("bise.refit_job.refit", stop)
+        patch.setattr("bise.jobs.refit.refit", stop)
         assert run("refit", folder).exit_code == 130
     assert "run refit again with --resume first" in sentence(run("verify", folder))
     assert "go on with --resume" in sentence(run("refit", folder))

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput
-from bise.cli import app
-from bise.data.cifar10 import cifar10
-from bise.data.coders import coder_of
-from bise.data.folders import read_hugging_face
-from bise.data.tables import read_table
-from bise.models.pretrained import bert
-from bise.models.weights import read_state
+from bise.cli.app import app
+from bise.data.sets.cifar10 import cifar10
+from bise.data.core.coders import coder_of
+from bise.data.own.folders import read_hugging_face
+from bise.data.own.tables import read_table
+from bise.network.architectures.pretrained import bert
+from bise.network.weights import read_state
 
 SOURCE = Path(bise.__file__).parent
 FORBIDDEN = {

@@ -23,16 +23,16 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, BiseWarning
-from bise.cli import app
-from bise.config import ExtractConfig, TrainConfig
+from bise.cli.app import app
+from bise.extraction.config import ExtractConfig, TrainConfig
 from bise.data import Labelled, PictureFiles, Transform
-from bise.data.identity import data_sha256
-from bise.demo import demo, digit_net
+from bise.data.core.identity import data_sha256
+from bise.jobs.demo import demo, digit_net
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.training import _Training
-from bise.errors import NonFinite
-from bise.files import read_json
-from bise.runs import _difference
+from bise.base.errors import NonFinite
+from bise.base.files import read_json
+from bise.runs.folder import _difference
 from conftest import copy_run, toy, toy_model, trained
 
 ROOT = Path(__file__).parents[1]
@@ -276,7 +276,7 @@ def test_data_are_known_by_what_is_in_them(tmp_path):
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from bise.locks import Lock
+from bise.base.locks import Lock
 lock = Lock(Path(sys.argv[1]))
 if not os.fork():  # as processes that read ahead are
     os.close(1)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from bise.cli import app
+from bise.cli.app import app
 from conftest import copy_run, toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
@@ -169,7 +169,7 @@ def test_a_folder_or_a_huge_file_in_the_place_of_a_file_is_told_of(whole, outsid
 
 PEAK = """
 import sys
-from bise.cli import app
+from bise.cli.app import app
 try:
     app()
 finally:

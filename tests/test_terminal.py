@@ -17,11 +17,11 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bise.cli import app
-from bise.errors import BadInput
-from bise.report.charts import short
-from bise.runs import append_log
-from bise.terminal import Bars, audit_table, show_table, shrunk_table
+from bise.cli.app import app
+from bise.base.errors import BadInput
+from bise.reporting.charts import short
+from bise.runs.folder import append_log
+from bise.cli.terminal import Bars, audit_table, show_table, shrunk_table
 from test_cli import QUICK
 
 
@@ -33,7 +33,7 @@ def commands(group, path=()):
 
 COMMANDS = list(commands(get_command(app)))
 OWN = ["--model", "test_cli:make", "--data", "test_cli:splits"]
-MAIN = [sys.executable, "-c", "from bise.cli import main; main()"]
+MAIN = [sys.executable, "-c", "from bise.cli.app import main; main()"]
 
 
 def run(*arguments):
@@ -72,7 +72,7 @@ def test_help_has_an_example_and_fits(command):
 
 
 def test_help_at_the_root_names_the_exit_codes_and_needs_no_torch():
-    program = "import sys; from bise.cli import main\ntry:\n    main()\nfinally:\n    print('torch' in sys.modules)"
+    program = "import sys; from bise.cli.app import main\ntry:\n    main()\nfinally:\n    print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
     assert "Exit codes" in done.stdout
@@ -80,7 +80,7 @@ def test_help_at_the_root_names_the_exit_codes_and_needs_no_torch():
 
 
 def test_completion_knows_commands_and_options():
-    program = "import sys; sys.argv[0] = 'bise'; from bise.cli import main; main()"
+    program = "import sys; sys.argv[0] = 'bise'; from bise.cli.app import main; main()"
     for words, at, expected in (("bise ex", "1", {"extract", "export"}), ("bise extract --ga", "2", {"--gamma"})):
         asked = os.environ | {"_BISE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=asked)
@@ -271,7 +271,7 @@ def test_tensorboard_beside_the_metrics(tmp_path):
 
 
 def test_tensorboard_that_is_not_there_is_said_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("bise.runs.find_spec", lambda name: None)
+    monkeypatch.setattr("bise.runs.folder.find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"bise\[log\]"):
         append_log(tmp_path / "metrics.jsonl", "extract", tensorboard=True)
     result = run("extract", *OWN, *QUICK, "--tensorboard", "--out", str(tmp_path / "run"))

@@ -21,13 +21,13 @@ from transformers import BertTokenizer
 from typer.testing import CliRunner
 
 import bise
-from bise.cli import app
-from bise.demo import digit_net
-from bise.demo import splits as digits
-from bise.errors import BadInput, BiseWarning
-from bise.jobs import extract_job
-from bise.sources import described_by, trust_run
-from bise.trust import is_trusted, record_of, remember
+from bise.cli.app import app
+from bise.jobs.demo import digit_net
+from bise.jobs.demo import splits as digits
+from bise.base.errors import BadInput, BiseWarning
+from bise.jobs.work import extract_job
+from bise.jobs.sources import described_by, trust_run
+from bise.runs.trust import is_trusted, record_of, remember
 from conftest import toy, toy_model, trained
 
 ROOT = Path(__file__).parent.parent
@@ -136,8 +136,8 @@ COMMANDS = list(commands(Path(), Path()))
         {"data": "shutil:rmtree"},
         {"data": "runpy:run_path"},
         {"model": "trap:make"},
-        {"data": "trap:make", "model": "bise.demo:digit_net", "weights": None},
-        {"model": "bise.cli:main"},
+        {"data": "trap:make", "model": "bise.jobs.demo:digit_net", "weights": None},
+        {"model": "bise.cli.app:main"},
     ],
     ids=lambda source: next(iter(source.values())),
 )
@@ -161,7 +161,7 @@ def test_nothing_that_a_stranger_names_is_called_or_imported(strange, here, comm
         assert "so the page has no slider and samples" in told
     else:
         line = sentence(result)
-        assert all(repr(name) in line for name in source.values() if name and name != "bise.demo:digit_net")
+        assert all(repr(name) in line for name in source.values() if name and name != "bise.jobs.demo:digit_net")
     assert "trap" not in sys.modules
 
 
@@ -204,7 +204,7 @@ def test_trust_is_said_once(strange, tmp_path, command):
         {"data": "shutil:rmtree"},
         {"weights": None},
         {"own": {"target": "y"}},
-        {"model": "bise.demo:digit_net"},
+        {"model": "bise.jobs.demo:digit_net"},
     ],
     ids=str,
 )
@@ -320,10 +320,10 @@ def test_trust_needs_a_run(mine):
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        ("bise.recipes:architecture", {"recipe": "civilcomments", "attn_implementation": "someone/kernels"}),
-        ("bise.recipes:architecture", {"recipe": "civilcomments", "hidden_size": "64"}),
-        ("bise.demo:digit_net", {"seed": [1]}),
-        ("bise.demo:splits", {"seed": 0, "rho": "0.5"}),
+        ("bise.jobs.recipes:architecture", {"recipe": "civilcomments", "attn_implementation": "someone/kernels"}),
+        ("bise.jobs.recipes:architecture", {"recipe": "civilcomments", "hidden_size": "64"}),
+        ("bise.jobs.demo:digit_net", {"seed": [1]}),
+        ("bise.jobs.demo:splits", {"seed": 0, "rho": "0.5"}),
     ],
 )
 def test_our_own_functions_take_what_bise_writes_and_no_more(strange, function, arguments):
@@ -349,7 +349,7 @@ def test_a_page_shows_no_files_that_a_stranger_chose(strange, tmp_path):
     rows = "".join(f"{i % 2},{i % 3 == 0:d},{part},dear diary {i}\n" for i, part in enumerate(["train", "test"] * 40))
     secret.write_text("y,b,part,note\n" + rows)
     columns = {"target": "y", "bias": "b", "split_column": "part", "features": "note"}
-    edit(strange, model="bise.demo:digit_net", weights=None, data=str(secret), own=columns)
+    edit(strange, model="bise.jobs.demo:digit_net", weights=None, data=str(secret), own=columns)
     result = run("report", strange)
     assert result.exit_code == 0
     assert "the page would show some; if you want that, give --trust" in result.stderr
@@ -385,7 +385,7 @@ def hook(event, args):
 
 sys.addaudithook(hook)
 from typer.testing import CliRunner
-from bise.cli import app
+from bise.cli.app import app
 
 out, *folders = sys.argv[1:]
 codes = {}
@@ -430,9 +430,9 @@ def our_own(folder):
             bottleneck=None,
             sites=None,
             source={
-                "model": "bise.demo:digit_net",
+                "model": "bise.jobs.demo:digit_net",
                 "weights": None,
-                "data": "bise.demo:splits",
+                "data": "bise.jobs.demo:splits",
                 "data_arguments": arguments,
             },
             progress=lambda *_: None,

@@ -8,13 +8,13 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise import BadInput, BiseWarning, ExtractConfig
-from bise.bias_head import BiasHeads, cross_entropy, with_one
+from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Labelled, labels
-from bise.data.cells import Cells
-from bise.data.sampling import sample_weights, strata
+from bise.data.core.cells import Cells
+from bise.data.core.sampling import sample_weights, strata
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
-from bise.objective import information, information_gradient, joint_table
+from bise.extraction.objective import information, information_gradient, joint_table
 from conftest import toy, toy_model, trained
 
 QUICK = {"upsilon": 2, "steps": 10, "head_epochs": 2, "head_steps": 5, "batch_size": 60, "tau_min": 0.2}

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import bise
-from bise.cli import app
+from bise.cli.app import app
 from conftest import copy_run, learned_by_heart, toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]

@@ -14,7 +14,7 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
-PARTS = ["bise.jobs", "bise.report.page", "bise.sources", "bise.terminal", "bise.training_job", "bise.verification"]
+PARTS = ["bise.jobs.work", "bise.reporting.page", "bise.jobs.sources", "bise.cli.terminal", "bise.jobs.train", "bise.runs.verification"]
 PARTS += ["onnxruntime", "onnxscript", "torch._dynamo", "torch.export", "torch.onnx", "test_stopping"]
 """What would be imported in each fork."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -118,7 +118,7 @@ def child(words, kill, start, streams, report):
         counter = Counter(kill)
         counter.install()
         sys.argv = ["bise", *words]
-        from bise.cli import main
+        from bise.cli.app import main
 
         try:
             main()

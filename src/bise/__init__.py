@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bise import data
-    from bise.auditing import Audit, audit
-    from bise.config import ExtractConfig, TrainConfig
-    from bise.errors import BadInput, BiseWarning
-    from bise.exporting import export
-    from bise.extraction import extract
-    from bise.finetuning import finetune
-    from bise.gates import Subnetwork, load, subnetwork
-    from bise.placement import sites
-    from bise.reestimation import reestimate
-    from bise.refitting import refit
-    from bise.terminal import Bars
-    from bise.twin import fingerprint
-    from bise.unsupervised import pseudo_bias
+    from bise.measure.audits import Audit, audit
+    from bise.extraction.config import ExtractConfig, TrainConfig
+    from bise.base.errors import BadInput, BiseWarning
+    from bise.network.shrinking.exporting import export
+    from bise.extraction.algorithm import extract
+    from bise.methods.finetuning import finetune
+    from bise.network.gates import Subnetwork, load, subnetwork
+    from bise.network.placement import sites
+    from bise.methods.batch_norm import reestimate
+    from bise.methods.refit.refitting import refit
+    from bise.cli.terminal import Bars
+    from bise.network.twin import fingerprint
+    from bise.methods.pseudo_labels import pseudo_bias
 
 __version__ = "0.1.0"
 

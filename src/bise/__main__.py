@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bise import interrupts
+from bise.cli import interrupts
 
 
 def main() -> None:
     interrupts.take()
-    from bise.cli import main as command
+    from bise.cli.app import main as command
 
     command()
 

@@ -13,7 +13,7 @@ import pytest
 
 from bise import BadInput
 from bise.data import hugging_face
-from bise.data.columns import read_columns
+from bise.data.own.columns import read_columns
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -230,7 +230,7 @@ def test_a_header_of_many_columns_is_read_at_once(tmp_path):
         import resource, sys
         resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
         from pathlib import Path
-        from bise.data.columns import read_columns
+        from bise.data.own.columns import read_columns
         found = read_columns(Path({str(path)!r}), None)
         assert len(found.names) == 200_000 and found.values["column 199999"][0] == "1"
     """
@@ -246,7 +246,7 @@ FULL = """
 import resource, signal, sys
 import torch
 import bise
-from bise.exporting import export
+from bise.network.shrinking.exporting import export
 from conftest import toy_model
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

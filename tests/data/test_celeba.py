@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bise import BadInput, TrainConfig
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, read_attributes, read_partition
-from bise.data.sampling import sample_weights
+from bise.data.sets.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, read_attributes, read_partition
+from bise.data.core.sampling import sample_weights
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.finetuning import owning
+from bise.methods.finetuning import owning
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -142,7 +142,7 @@ def test_training_pictures_are_mirrored_half_of_the_time(root):
 
 
 def test_the_middle_square_against_torchvision(tmp_path):
-    from bise.models.vision import torchvision
+    from bise.network.architectures.vision import torchvision
 
     torchvision()
     from torchvision import transforms

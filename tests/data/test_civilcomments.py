@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, ExtractConfig
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.civilcomments import IDENTITIES, civilcomments, read_comments
-from bise.data.coders import word_pieces
-from bise.data.sampling import sample_weights
-from bise.data.tokens import Sentences
-from bise.models.pretrained import bert
-from bise.models.text import transformers
+from bise.data.sets.civilcomments import IDENTITIES, civilcomments, read_comments
+from bise.data.core.coders import word_pieces
+from bise.data.core.sampling import sample_weights
+from bise.data.core.tokens import Sentences
+from bise.network.architectures.pretrained import bert
+from bise.network.architectures.text import transformers
 
 pytest.importorskip("tokenizers")
 

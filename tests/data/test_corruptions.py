@@ -13,9 +13,9 @@ from PIL import Image
 from scipy import ndimage, stats
 
 from bise import BadInput
-from bise.data.corruptions import CORRUPTIONS, corrupt, noise, water, weather
-from bise.data.corruptions.digital import affine
-from bise.data.draws import Draws
+from bise.data.sets.corruptions import CORRUPTIONS, corrupt, noise, water, weather
+from bise.data.sets.corruptions.digital import affine
+from bise.data.sets.draws import Draws
 
 SEVERITIES = range(1, 6)
 LEVEL = 1 / 255

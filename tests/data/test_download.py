@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from typer.testing import CliRunner
 
-import bise.data.fetching as module
+import bise.data.sets.fetching as module
 from bise import BadInput
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import download, load
 
 FILES = {"a.gz": bytes(range(256)) * 1000, "b.gz": b"short"}

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bise import BadInput, BiseWarning
-from bise.data.columns import read_columns
-from bise.data.idx import read_idx
-from bise.data.pictures import read_picture
-from bise.data.tables import read_table
+from bise.data.own.columns import read_columns
+from bise.data.sets.idx import read_idx
+from bise.data.core.pictures import read_picture
+from bise.data.own.tables import read_table
 
 many = settings(
     max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
@@ -175,7 +175,7 @@ def peak(path):
 
 
 def test_a_csv_without_line_ends_is_not_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("bise.data.columns.LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr("bise.data.own.columns.LONGEST_LINE", 1 << 16)
     path = tmp_path / "fuzz.csv"
     path.write_bytes(b"y,b\n" + b"1" * (8 << 20))
     tracemalloc.start()

@@ -16,7 +16,7 @@ from PIL import Image
 
 from bise import BadInput, BiseWarning
 from bise.data import Labelled, PictureFiles, Transform
-from bise.data.pictures import check_pictures, read_picture
+from bise.data.core.pictures import check_pictures, read_picture
 from bise.engine.inputs import Inputs
 
 COLOUR = np.zeros((4, 6, 3), np.uint8)

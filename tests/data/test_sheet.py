@@ -10,9 +10,9 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from bise import BadInput
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import Labelled, LabelNames, PictureFiles
-from bise.data.sheet import GAP, LABEL, contact_sheet
+from bise.data.own.sheet import GAP, LABEL, contact_sheet
 
 TOP = LABEL + 2
 

@@ -11,12 +11,12 @@ from test_paths import pictures
 from test_steps import GPU
 
 import bise
-from bise.data.contract import labels
+from bise.data.core.contract import labels
 from bise.engine.compiling import compiled
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.finetuning import owning
-from bise.models.small import SimpleConvNet
+from bise.methods.finetuning import owning
+from bise.network.architectures.small import SimpleConvNet
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:TensorFloat32")  # torch.compile's own
 

@@ -13,7 +13,7 @@ import bise
 from bise.engine.convolutions import large_kernels, weight_gradient
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.finetuning import owning
+from bise.methods.finetuning import owning
 
 
 @pytest.mark.parametrize(

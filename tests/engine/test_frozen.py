@@ -16,8 +16,8 @@ from bise import ExtractConfig
 from bise.data import Labelled
 from bise.engine.frozen import behind, convolutions_and_norms, frozen_part, prefix, shifted, skipping
 from bise.engine.inputs import Inputs
-from bise.models.vision import torchvision
-from bise.placement import place
+from bise.network.architectures.vision import torchvision
+from bise.network.placement import place
 from conftest import toy, toy_model, trained
 from real_models import images, make, random_statistics
 

@@ -8,13 +8,13 @@ from torch.utils.data import TensorDataset
 
 from bise import BadInput, TrainConfig
 from bise.data import Labelled, labels
-from bise.data.sampling import Sampler
-from bise.data.transforms import Transform
+from bise.data.core.sampling import Sampler
+from bise.data.core.transforms import Transform
 from bise.engine.inputs import Inputs
 from bise.engine.precision import repeatable_convolutions
 from bise.engine.training import fit
-from bise.finetuning import owning
-from bise.models.vision import torchvision
+from bise.methods.finetuning import owning
+from bise.network.architectures.vision import torchvision
 from conftest import Stream, toy, toy_model
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput, ExtractConfig, TrainConfig
 from bise.data import Labelled
-from bise.data.transforms import JITTER_DRAWS, Transform, jittered
+from bise.data.core.transforms import JITTER_DRAWS, Transform, jittered
 from bise.engine.inputs import Inputs
 from conftest import toy, toy_model
 

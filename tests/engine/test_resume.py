@@ -9,10 +9,10 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise import BadInput
-from bise.config import ExtractConfig, TrainConfig
+from bise.extraction.config import ExtractConfig, TrainConfig
 from bise.data import Labelled
 from bise.engine.checkpoints import Checkpoint
-from bise.errors import BiseWarning
+from bise.base.errors import BiseWarning
 from conftest import toy, toy_model, trained
 
 

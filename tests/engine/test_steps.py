@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BiseWarning, ExtractConfig
 from bise.data import Labelled
-from bise.data.transforms import Transform
+from bise.data.core.transforms import Transform
 from bise.engine import steps as steps_module
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps

@@ -11,15 +11,15 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 from typer.testing import CliRunner
 
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import Labelled, tokens
-from bise.data.coders import coder_of
-from bise.data.naming import LabelNames
-from bise.data.tables import read_table
-from bise.demo import demo
-from bise.errors import BiseWarning
-from bise.jobs import extract_job, finetune_job, shrink_job
-from bise.report.facts import Facts
+from bise.data.core.coders import coder_of
+from bise.data.core.naming import LabelNames
+from bise.data.own.tables import read_table
+from bise.jobs.demo import demo
+from bise.base.errors import BiseWarning
+from bise.jobs.work import extract_job, finetune_job, shrink_job
+from bise.reporting.facts import Facts
 from real_models import make
 
 HOSTILE = (

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import bise
-from bise.data.cells import Cells
-from bise.data.features import NumberColumn
-from bise.gates import threshold
-from bise.report.evidence import answers, choose, figures, kinds, roundest, spread, thresholds
-from bise.report.examples import samples
-from bise.report.showing import pixels, png_uri, restored
+from bise.data.core.cells import Cells
+from bise.data.own.features import NumberColumn
+from bise.network.gates import threshold
+from bise.measure.evidence import answers, choose, figures, kinds, roundest, spread, thresholds
+from bise.reporting.examples import samples
+from bise.measure.showing import pixels, png_uri, restored
 from report.conftest import page_facts, pictures, small_net
 
 SAMPLE = {"index": 0, "y": 0, "b": [1], "group": "y=0 b=1", "before": 1, "after": 0, "values": {"age": "30"}}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from bise.report.facts import Facts
-from bise.report.matrix import behind, layout, matrix
-from bise.report.words import cell_of, group_text
+from bise.reporting.facts import Facts
+from bise.reporting.matrix import behind, layout, matrix
+from bise.reporting.words import cell_of, group_text
 from report.conftest import page_facts
 
 

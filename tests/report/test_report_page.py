@@ -16,13 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from bise import ExtractConfig, TrainConfig, cli
-from bise.cli import app
-from bise.config import RefitConfig
-from bise.errors import BadInput, BiseWarning
-from bise.report import add_report, write_report
-from bise.report.colours import DARK, LIGHT, contrast, heat
-from bise.report.markup import embedded, tag
-from bise.report.words import commands
+from bise.cli.app import app
+from bise.extraction.config import RefitConfig
+from bise.base.errors import BadInput, BiseWarning
+from bise.reporting import add_report, write_report
+from bise.reporting.colours import DARK, LIGHT, contrast, heat
+from bise.base.markup import embedded, tag
+from bise.reporting.words import commands
 
 VOID = {"meta", "img", "input", "br", "link"}
 FIGURES = ("accuracy", "groups", "threshold", "samples", "removed", "course", "verified", "reproduce", "words")

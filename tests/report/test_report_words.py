@@ -6,13 +6,13 @@ import re
 
 import torch
 
-from bise.data.cells import Cells
-from bise.report.assurance import verified, words_used
-from bise.report.evidence import facts_of
-from bise.report.leaning import headline
-from bise.report.page import page
-from bise.report.sections import accuracy
-from bise.report.words import warnings
+from bise.data.core.cells import Cells
+from bise.reporting.assurance import verified, words_used
+from bise.measure.evidence import facts_of
+from bise.reporting.leaning import headline
+from bise.reporting.page import page
+from bise.reporting.sections import accuracy
+from bise.reporting.words import warnings
 from report.conftest import page_facts
 
 

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 import bise
 from bise import BadInput
-from bise.shrink import check_sizes_on_cpu
-from bise.shrink.verify import OtherSize
-from bise.twin import duplicate
+from bise.network.shrinking import check_sizes_on_cpu
+from bise.network.shrinking.verify import OtherSize
+from bise.network.twin import duplicate
 
 
 class Net(nn.Module):

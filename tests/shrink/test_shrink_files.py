@@ -11,9 +11,9 @@ import torch
 from test_shrink_models import close, made
 from torch import Tensor, nn
 
-from bise.errors import BadInput
-from bise.exporting import export
-from bise.twin import fingerprint
+from bise.base.errors import BadInput
+from bise.network.shrinking.exporting import export
+from bise.network.twin import fingerprint
 
 
 @functools.cache

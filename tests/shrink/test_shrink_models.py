@@ -11,12 +11,12 @@ import torch
 from test_shrink_rules import Net, conv
 from torch import Tensor, fx, nn
 
-from bise.errors import BadInput
-from bise.gates import Subnetwork, subnetwork
-from bise.models.reference import REFERENCES, as_if_trained
-from bise.placement import place
-from bise.shrink import capture, rewritten
-from bise.shrink.verify import TOLERANCE, as_float64, check, difference, in_float64
+from bise.base.errors import BadInput
+from bise.network.gates import Subnetwork, subnetwork
+from bise.network.architectures.reference import REFERENCES, as_if_trained
+from bise.network.placement import place
+from bise.network.shrinking import capture, rewritten
+from bise.network.shrinking.verify import TOLERANCE, as_float64, check, difference, in_float64
 
 QUICK = ("SimpleConvNet", "MLP", "resnet18", "BERT", "ViT (transformers)")
 

@@ -14,9 +14,9 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise.data import Labelled
-from bise.models.outputs import logits_tensor
-from bise.models.vision import torchvision
-from bise.shrink import capture
+from bise.network.outputs import logits_tensor
+from bise.network.architectures.vision import torchvision
+from bise.network.shrinking import capture
 
 
 @dataclass

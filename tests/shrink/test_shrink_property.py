@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_shrink_rules import compared, gated, randomised
 from torch import Tensor, nn
 
-from bise.shrink.verify import TOLERANCE
+from bise.network.shrinking.verify import TOLERANCE
 
 MASKS = 16
 """Masks for each random network."""

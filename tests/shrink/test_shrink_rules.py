@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from bise.gates import Subnetwork
-from bise.placement import place
-from bise.shrink import Captured, capture, rewritten
-from bise.shrink.rules import RULES
-from bise.shrink.verify import TOLERANCE, difference, in_float64
+from bise.network.gates import Subnetwork
+from bise.network.placement import place
+from bise.network.shrinking import Captured, capture, rewritten
+from bise.network.shrinking.rules import RULES
+from bise.network.shrinking.verify import TOLERANCE, difference, in_float64
 
 UNITS = 4
 

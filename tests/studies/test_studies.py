@@ -21,8 +21,8 @@ import torch
 from typer.testing import CliRunner
 
 from bise import BadInput, BiseWarning, ExtractConfig
-from bise.cli import app
-from bise.files import write_json, write_tensors
+from bise.cli.app import app
+from bise.base.files import write_json, write_tensors
 from bise.studies import work
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part
@@ -129,7 +129,7 @@ def whole(tmp_path_factory) -> Path:
 HOLD = """
 import sys, time
 from pathlib import Path
-from bise.locks import Lock
+from bise.base.locks import Lock
 lock = Lock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

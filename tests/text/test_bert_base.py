@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 import bise
 from bise.data import Labelled
-from bise.data.coders import word_pieces
-from bise.data.tokens import Sentences
+from bise.data.core.coders import word_pieces
+from bise.data.core.tokens import Sentences
 from bise.engine.inputs import Inputs
-from bise.measure.size import size
-from bise.models.pretrained import bert
+from bise.network.size import size
+from bise.network.architectures.pretrained import bert
 
 folder, vocabulary = map(Path, sys.argv[1:])
 torch.manual_seed(0)

@@ -9,8 +9,8 @@ import torch
 
 from bise import BadInput
 from bise.data import labels, load
-from bise.data.biased_madlibs import ORIGIN_OR_FAITH, SELF, biased_madlibs, read_madlibs
-from bise.recipes import recipe, start
+from bise.data.sets.biased_madlibs import ORIGIN_OR_FAITH, SELF, biased_madlibs, read_madlibs
+from bise.jobs.recipes import recipe, start
 
 pytestmark = [pytest.mark.usefixtures("own_cache")]
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, ExtractConfig, TrainConfig
-from bise.cli import app
+from bise.cli.app import app
 from bise.data import Labelled
-from bise.data.coders import coder_of, word_pieces
-from bise.data.tokens import Sentences
+from bise.data.core.coders import coder_of, word_pieces
+from bise.data.core.tokens import Sentences
 from bise.engine.inputs import Inputs
-from bise.models.outputs import call, logits_tensor
-from bise.models.pretrained import bert
+from bise.network.outputs import call, logits_tensor
+from bise.network.architectures.pretrained import bert
 from small_texts import SHAPE, WORDS, small, wilds
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 import bise
 from bise import BadInput, ExtractConfig
 from bise.data import Labelled
-from bise.data.cache import cache_folder
-from bise.data.coders import coder_of, word_pieces
-from bise.data.subset import subset
-from bise.data.tokens import Counts, Sentences, Tokens
+from bise.data.core.cache import cache_folder
+from bise.data.core.coders import coder_of, word_pieces
+from bise.data.core.subset import subset
+from bise.data.core.tokens import Counts, Sentences, Tokens
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps
 from bise.engine.training import fit
-from bise.finetuning import owning
-from bise.models.text import transformers
+from bise.methods.finetuning import owning
+from bise.network.architectures.text import transformers
 from conftest import Stream
 from small_texts import WORDS, small
 
@@ -141,7 +141,7 @@ def test_gathering_gives_every_text_back(lengths, seed):
 
 
 def test_many_texts_are_cut_once(vocabulary, monkeypatch):
-    monkeypatch.setattr("bise.data.tokens.KEPT", 3)
+    monkeypatch.setattr("bise.data.core.tokens.KEPT", 3)
     lines = ["nice", "fool fool", "😀", ""]
     first = texts(vocabulary, *lines)
     expected = first.tokens.flat

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.errors import BadInput, caution
-from bise.files import check_header, read_bytes, write_bytes, writing
-from bise.plain import move, remove
+from bise.base.errors import BadInput, caution
+from bise.base.files import check_header, read_bytes, write_bytes, writing
+from bise.base.plain import move, remove
 
 EVERY = 60.0
 """Seconds between checkpoints."""

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.data.contract import Progress
+from bise.data.core.contract import Progress
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.storage import Store
-from bise.errors import BadInput, caution
-from bise.gates import Subnetwork
-from bise.models.outputs import call, class_logits
+from bise.base.errors import BadInput, caution
+from bise.network.gates import Subnetwork
+from bise.network.outputs import call, class_logits
 
 
 @dataclass(frozen=True, kw_only=True)

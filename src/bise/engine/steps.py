@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bise.engine.inputs import Inputs, in_batches
 from bise.engine.precision import repeatable_convolutions
-from bise.errors import BadInput, NonFinite, caution
+from bise.base.errors import BadInput, NonFinite, caution
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""

@@ -11,7 +11,7 @@ import weakref
 import torch
 from torch import Tensor
 
-from bise.errors import BadInput
+from bise.base.errors import BadInput
 
 LABELS = 120
 """Bytes a sample that labels, orders and weights take at most, with one bias; they are always in memory …"""

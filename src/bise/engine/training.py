@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from bise.config import TrainConfig
-from bise.data.cells import Cells
-from bise.data.contract import Log, Progress
-from bise.data.sampling import Sampler, sample_weights, strata
+from bise.extraction.config import TrainConfig
+from bise.data.core.cells import Cells
+from bise.data.core.contract import Log, Progress
+from bise.data.core.sampling import Sampler, sample_weights, strata
 from bise.engine.checkpoints import (
     Checkpoint,
     generator_states,
@@ -31,12 +31,12 @@ from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
-from bise.errors import BadInput
-from bise.gates import Subnetwork
-from bise.models.outputs import call, class_logits
-from bise.objective import cross_entropies, weighted_mean
-from bise.targets import margins
-from bise.twin import held, named_tensors
+from bise.base.errors import BadInput
+from bise.network.gates import Subnetwork
+from bise.network.outputs import call, class_logits
+from bise.extraction.objective import cross_entropies, weighted_mean
+from bise.extraction.margins import margins
+from bise.network.twin import held, named_tensors
 
 
 def fit(

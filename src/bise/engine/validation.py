@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.data.cells import Cells
-from bise.data.contract import Progress, labels
-from bise.data.identity import identity_of
+from bise.data.core.cells import Cells
+from bise.data.core.contract import Progress, labels
+from bise.data.core.identity import identity_of
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.errors import BadInput, NonFinite, caution, named
-from bise.gates import Subnetwork
-from bise.models.outputs import not_finite
+from bise.base.errors import BadInput, NonFinite, caution, named
+from bise.network.gates import Subnetwork
+from bise.network.outputs import not_finite
 
 
 def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) -> tuple[Any, ...]:

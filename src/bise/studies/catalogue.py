@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bise.errors import BadInput
+from bise.base.errors import BadInput
 from bise.studies import (
     batch_norm,
     bias_probe,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bise.recipes import AUTHORS
+from bise.jobs.recipes import AUTHORS
 from bise.studies.job import Job
 from bise.studies.main_jobs import both, by_side, main_jobs, main_lines
 from bise.studies.results import Row

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bise.errors import BadInput
-from bise.files import write_bytes
+from bise.base.errors import BadInput
+from bise.base.files import write_bytes
 from bise.studies.tables import Published
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bise.config import PRESETS
+from bise.extraction.config import PRESETS
 from bise.studies.drawing import band, grouped, panels, published, write_svg
 from bise.studies.job import Job
 from bise.studies.loss_ablation import PAPER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bise.recipes import AUTHORS
+from bise.jobs.recipes import AUTHORS
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bise.recipes import PAPER as RECIPES
+from bise.jobs.recipes import PAPER as RECIPES
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale

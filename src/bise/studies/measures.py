@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.auditing import audit
-from bise.bias_head import BiasHeads, with_one
-from bise.config import ExtractConfig
-from bise.data.cells import Cells
-from bise.data.contract import Progress, labels
-from bise.data.sampling import strata
+from bise.measure.audits import audit
+from bise.extraction.bias_head import BiasHeads, with_one
+from bise.extraction.config import ExtractConfig
+from bise.data.core.cells import Cells
+from bise.data.core.contract import Progress, labels
+from bise.data.core.sampling import strata
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
-from bise.gates import Subnetwork
-from bise.measure.size import size, sparsity
-from bise.models.outputs import to_device
-from bise.placement import Site, place
-from bise.refinement import Refinement
-from bise.shrink import capture, rewritten
-from bise.twin import duplicate
+from bise.network.gates import Subnetwork
+from bise.network.size import size, sparsity
+from bise.network.outputs import to_device
+from bise.network.placement import Site, place
+from bise.extraction.head_training import Refinement
+from bise.network.shrinking import capture, rewritten
+from bise.network.twin import duplicate
 
 PROBE = ExtractConfig.paper(head_epochs=100)
 """The supplement's auxiliary classifier: 100 epochs of SGD, 0.1, 0.9, 1e-4."""

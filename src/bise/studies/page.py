@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bise.files import write_bytes
+from bise.base.files import write_bytes
 from bise.studies.biased_mnist import headline
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import configuration, key_of

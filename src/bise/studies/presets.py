@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bise.config import GAMMA_AND_E
+from bise.extraction.config import GAMMA_AND_E
 from bise.studies.biased_mnist import RHOS
 from bise.studies.job import Job
 from bise.studies.results import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bise.config import ExtractConfig
+from bise.extraction.config import ExtractConfig
 from bise.studies.biased_mnist import ACCURACY, SPARSITY
 from bise.studies.drawing import grouped, panels, published, write_svg
 from bise.studies.job import Job

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from bise.errors import BadInput
-from bise.files import SCHEMA, finite, read_json, write_bytes
+from bise.base.errors import BadInput
+from bise.base.files import SCHEMA, finite, read_json, write_bytes
 from bise.studies.job import Job, key_of
 from bise.studies.scale import Scale
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bise.recipes import AUTHORS
+from bise.jobs.recipes import AUTHORS
 from bise.studies.biased_mnist import ACCURACY as MAIN_ACCURACY
 from bise.studies.biased_mnist import RHOS
 from bise.studies.job import Job

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bise.config import PRESETS
-from bise.recipes import AUTHORS
+from bise.extraction.config import PRESETS
+from bise.jobs.recipes import AUTHORS
 from bise.studies.job import Job
 from bise.studies.results import Row
 from bise.studies.scale import Scale

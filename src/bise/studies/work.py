@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from bise.data.contract import Progress
+from bise.data.core.contract import Progress
 from bise.engine.precision import repeatable_convolutions
-from bise.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
-from bise.recipes import AUTHORS
-from bise.sources import device_named
+from bise.base.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
+from bise.jobs.recipes import AUTHORS
+from bise.jobs.sources import device_named
 from bise.studies.job import Job
 from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, described

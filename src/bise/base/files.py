@@ -1,0 +1,157 @@
+"""Files that are whole or not there: written beside, flushed, then renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from torch import Tensor
+
+from bise.base.errors import BadInput, Unwritable
+from bise.base.plain import NotPlain, make_folder, move, open_plain, remove, sync_folder
+
+SCHEMA = 1
+"""The version that every JSON file of ours carries."""
+LARGEST_TEXT = 256 * 2**20
+"""Bytes that a JSON file or a log may have; those that we write stay far below."""
+LARGEST_HEADER = 100 * 2**20
+"""Bytes that the header of a safetensors file may have, by its format."""
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    return os.fdopen(open_plain(path, os.O_RDONLY), "rb")
+
+
+def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """The content of a plain file, refused before it is read where it is larger than `largest` bytes."""
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise NotPlain(f"{path.name} has {size:,} bytes, more than {largest:,}")
+        return file.read(largest)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
+    make_folder(path.parent)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with writing(path):
+        try:
+            with os.fdopen(open_plain(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            move(beside, path)
+            sync_folder(path.parent)
+        finally:
+            remove(beside)
+
+
+def append_bytes(path: Path, content: bytes) -> None:
+    """Add to the end of a file, which begins where it isn't there."""
+    with writing(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """While open, what the system says against writing names the file `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(error.errno, error.strerror, str(path)) from error
+
+
+def check_writable(folder: Path, remedy: str) -> None:
+    """Refuse a folder that can't be written, before there is work behind it; one that isn't there may be made."""
+    if folder.is_dir() and not writable(folder):
+        raise BadInput(f"{folder} can't be written; {remedy}")
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in `folder`, by who may write there and whether its disk is read-only."""
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """`content` with the schema version, indented; NaN and infinity become null, which every reader knows."""
+    text = json.dumps({"schema": SCHEMA, **finite(content)}, indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes(path, (text + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of ours, refused where it is missing, broken or of a newer schema."""
+    try:
+        content = json.loads(read_bytes(path).decode())
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} can't be read ({error}); name a folder that bise wrote") from error
+    if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
+        raise BadInput(f"{path} carries no schema version; it was not written by bise")
+    if content["schema"] > SCHEMA:
+        raise BadInput(f"{path} has schema {content['schema']}, newer than {SCHEMA}; upgrade bise to read it")
+    return content
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a safetensors file; gives its SHA-256."""
+    from safetensors.torch import save
+
+    # safetensors refuses tensors that share storage; what is written is small, so each gets its own
+    content = save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    return read_hashed(path)[0]
+
+
+def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
+    """(tensors, SHA-256) of a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        content = read_bytes(path, check_header(path))
+        return load(content), hashlib.sha256(content).hexdigest()
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{path} is no readable safetensors file ({error})") from error
+
+
+def check_header(path: Path) -> int:
+    """The size of a safetensors file, refused where its header tells of more or less: before it is read."""
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or not 2 <= length <= min(LARGEST_HEADER, size - 8):
+            raise NotPlain(f"{path.name} has no header of safetensors")
+        try:
+            header = json.loads(file.read(length))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+            told = 8 + length + max(ends, default=0)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            raise NotPlain(f"{path.name} has no header of safetensors") from None
+    if told != size:
+        raise NotPlain(f"{path.name} has {size:,} bytes, and its header tells of {told:,}")
+    return size
+
+
+def finite(value: Any) -> Any:
+    """`value` with every NaN and infinity in it as None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

@@ -1,0 +1,59 @@
+"""`bise shrink` and `bise export`: from a run to files to deploy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bise.cli.guard import JsonOption, TrustOption, guard
+from bise.base.output import show_json
+
+
+def shrink(
+    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
+    out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the closed units physically, verify, measure, and write files to deploy."""
+    with guard():
+        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
+    file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
+    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Shrink, verify, and write one file to deploy."""
+    with guard():
+        _shrink(run, of, [(file, (".onnx", ".pt2"))], trust, as_json)
+
+
+def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], trust: bool, as_json: bool) -> None:
+    """Shrink a run's network, write each file that is named, and show the figures."""
+    from bise.base.errors import BadInput
+    from bise.base.files import finite
+    from bise.jobs.work import shrink_job
+    from bise.jobs.sources import source_of, trust_run
+    from bise.cli.terminal import Bars, console, show_table, shrunk_table
+
+    for path, endings in files:
+        if path is not None and path.suffix not in endings:
+            raise BadInput(f"{path} should end in {' or '.join(endings)}")
+    if trust:
+        trust_run(run)
+    model, splits = source_of(run)
+    with Bars() as bars:
+        named = [path for path, _ in files if path is not None]
+        figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
+    if as_json:
+        show_json(finite(figures))
+    else:
+        show_table(console(), shrunk_table(figures))

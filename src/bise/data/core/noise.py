@@ -1,0 +1,35 @@
+"""Wrong bias labels on purpose: how much of them a method bears."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from bise.data.core.contract import Labelled, labels
+from bise.base.errors import BadInput
+
+
+def noisy_bias(labelled: Labelled, p: float, seed: int = 0) -> Labelled:
+    """`labelled` with another random b for round(p · N) of its N samples, drawn by `seed`; all else is as it was.
+
+    Where there are several biases, each of a chosen sample's labels changes. A sample without a bias label stays so,
+    and isn't counted.
+    """
+    if not 0 <= p <= 1:
+        raise BadInput(f"p={p} is no share of samples; give a value from 0 to 1")
+    cells = labels(labelled)
+    if min(cells.bias_classes) < 2:
+        raise BadInput(f"a bias with {min(cells.bias_classes)} value has no other to change to; give at least two")
+    generator = torch.Generator().manual_seed(seed)
+    known = cells.known.nonzero().flatten()
+    chosen = known[torch.randperm(len(known), generator=generator)[: round(p * len(known))]]
+    b = cells.b.clone()
+    for k, size in enumerate(cells.bias_classes):
+        step = torch.randint(1, size, (len(chosen),), generator=generator)  # never 0, so never the same b
+        b[chosen, k] = (b[chosen, k] + step) % size
+    noisy = copy.copy(labelled)
+    noisy.b = b[:, 0] if labelled.b is not None and labelled.b.dim() == 1 else b
+    # the largest label may be gone from the noisy ones; the number of classes stays
+    noisy.bias_classes = cells.bias_classes
+    return noisy

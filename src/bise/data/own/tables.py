@@ -1,0 +1,321 @@
+"""One's own csv or parquet file: targets, biases and splits from its columns, inputs from pictures, text or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from bise.data.core.coders import coder_of
+from bise.data.own.coding import Coding, known_labels
+from bise.data.own.columns import Columns, missing_column, read_columns
+from bise.data.core.contract import Labelled
+from bise.data.own.encoded import EncodedOf, parquet_pictures
+from bise.data.own.features import Encoder
+from bise.data.core.naming import LabelNames
+from bise.data.core.numbering import check_targets, held_out, number_labels, split_number, split_numbers
+from bise.data.core.pictures import PictureFiles
+from bise.data.core.strings import Strings
+from bise.data.core.tokens import Sentences
+from bise.data.core.transforms import Transform
+from bise.base.errors import BadInput, caution, named
+
+Numbered = tuple[Tensor, tuple[str, ...]]
+"""The numbers [N] of a column's labels, and their names."""
+
+
+class TableData(Labelled):
+    """One split of a table; its labels have names, and b = −1 stands for a row without a bias label."""
+
+    names: LabelNames
+    encoder: Encoder | None = None
+    """How its features were made, and those of new rows are."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.names.classes
+
+    @property
+    def bias_names(self) -> tuple[tuple[str, ...], ...]:
+        return self.names.bias_classes
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return () if self.encoder is None else self.encoder.names
+
+    @property
+    def coding(self) -> Coding:
+        """By which other files are read alike."""
+        return Coding(names=self.names, encoder=self.encoder)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """The labels of every row, numbered alike in all splits, and how a split's inputs are made."""
+
+    names: LabelNames
+    y: Tensor
+    """[N]"""
+    b: Tensor
+    """[N, K], −1 where a row has no bias label."""
+    part: Tensor
+    """[N]: 0 for train, 1 for val, 2 for test."""
+    inputs: Callable[[Tensor], Any]
+    """From the numbers of rows to a data set of their x."""
+    transform: Transform | None = None
+    encoder: Encoder | None = None
+
+    @staticmethod
+    def of(
+        target: str,
+        targets: Numbered,
+        biases: Mapping[str, Numbered],
+        *,
+        part: Tensor,
+        inputs: Callable[[Tensor], Any],
+        transform: Transform | None = None,
+        encoder: Encoder | None = None,
+    ) -> Table:
+        """From the columns' numbers [N] and the names of these, biases as {column: …}."""
+        y, classes = targets
+        columns = [codes for codes, _ in biases.values()]
+        return Table(
+            names=LabelNames(
+                target=target,
+                biases=tuple(biases),
+                classes=classes,
+                bias_classes=tuple(names for _, names in biases.values()),
+            ),
+            y=y,
+            b=torch.stack(columns, 1) if columns else torch.empty(len(y), 0, dtype=torch.long),
+            part=part,
+            inputs=inputs,
+            transform=transform,
+            encoder=encoder,
+        )
+
+    def split(self, name: str) -> TableData | None:
+        """The rows of "train", "val" or "test" as (x, y, b); None where there are none."""
+        rows = (self.part == split_number(name)).nonzero().flatten()
+        if not len(rows):
+            return None
+        b = self.b[rows]
+        data = TableData(
+            self.inputs(rows),
+            y=self.y[rows],
+            b=None if b.shape[1] == 0 else b[:, 0] if b.shape[1] == 1 else b,
+            transform=self.transform,
+            names=self.names,
+        )
+        data.encoder = self.encoder
+        return data
+
+
+def table(path: str | Path, *, split: str = "train", **columns: Any) -> TableData:
+    """One split of a csv or parquet file as (x, y, b); the other arguments are those of `read_table`."""
+    data = read_table(path, **columns).split(split)
+    if data is None:
+        raise BadInput(f"{path} has no row of split {split!r}; name its column with split_column=, or set holdout=")
+    return data
+
+
+def read_table(
+    path: str | Path,
+    *,
+    target: str,
+    bias: str | Sequence[str] = (),
+    split_column: str | None = None,
+    holdout: tuple[float, float] | None = None,
+    seed: int = 0,
+    image: str | None = None,
+    text: str | None = None,
+    features: Sequence[str] | None = None,
+    root: str | Path | None = None,
+    size: tuple[int, int] | int | None = None,
+    channels: int = 3,
+    transform: Transform | None = None,
+    tokenizer: Any = None,
+    length: int = 128,
+    separator: str | None = None,
+    labels_only: bool = False,
+    like: TableData | Coding | None = None,
+) -> Table:
+    """A csv or parquet file, one row a sample.
+
+    x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`; in
+    parquet also the files' bytes, which are held in memory), the
+    `text` column (with `tokenizer` and `length`), or the `features` (left out: every column that has no other use).
+    Rows belong to the split that `split_column` says; without one, `holdout=(val, test)` takes these shares by
+    `seed`, and without both every row is train. `labels_only` leaves the inputs unread. With `like`, labels are
+    numbered and features made as in that training set, as new rows for its model have to be.
+    """
+    path = Path(path)
+    biases = (bias,) if isinstance(bias, str) else tuple(bias)
+    check_arguments(path, target, biases, split_column, holdout, image, text, features)
+    if separator is not None and len(separator) != 1:
+        raise BadInput(f"separator={separator!r} is not one character")
+    if image is not None and size is None and not labels_only:
+        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    used = [target, *biases, *([split_column] if split_column else [])]
+    own = [image or text or ""] if image or text else list(features or ())
+    encoded = None if labels_only or image is None else parquet_pictures(path, image)
+    wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
+    columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
+    coding = like.coding if isinstance(like, TableData) else like
+    classes, *groups = known_labels(coding, target, biases)
+    targets = _targets(path, columns, target, classes)
+    found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
+    part = _parts(path, columns, split_column, holdout, seed)
+    encoder: Encoder | None = None
+    inputs: Callable[[Tensor], Any]
+    if labels_only:
+        inputs = unread
+    elif image is not None:
+        folder = path.parent if root is None else Path(root)
+        side = size if size is not None else 1
+        if encoded is not None:
+            inputs = EncodedOf(encoded, side, channels, str(path), folder)
+        else:
+            _check_filled(path, columns.values[image], image)
+            inputs = PicturesOf(columns.values[image], folder, side, channels)
+        transform = transform or Transform()
+    elif text is not None:
+        inputs = SentencesOf(columns.values[text], tokenizer, length)
+    else:
+        encoder = None if coding is None else coding.features(path)
+        names = features if encoder is None else [column.name for column in encoder.columns]
+        chosen = _feature_columns(path, columns, used, names)
+        inputs, encoder = rows_of(chosen, encoder, part == 0, path)
+    return Table.of(
+        target,
+        targets,
+        found,
+        part=part,
+        inputs=inputs,
+        transform=transform if image is not None and not labels_only else None,
+        encoder=encoder,
+    )
+
+
+@dataclass(frozen=True)
+class PicturesOf:
+    """Makes the data set of some rows' pictures."""
+
+    files: Strings
+    root: Path
+    size: tuple[int, int] | int
+    channels: int
+
+    def __call__(self, rows: Tensor) -> PictureFiles:
+        return PictureFiles(self.files.take(rows.tolist()), size=self.size, channels=self.channels, root=self.root)
+
+
+@dataclass(frozen=True)
+class SentencesOf:
+    """Makes the data set of some rows' sentences."""
+
+    texts: Strings
+    tokenizer: Any
+    length: int
+
+    def __call__(self, rows: Tensor) -> Sentences:
+        return Sentences(self.texts.take(rows.tolist()), coder_of(self.tokenizer, self.length))
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """Makes the data set of some rows' features."""
+
+    x: Tensor
+
+    def __call__(self, rows: Tensor) -> TensorDataset:
+        return TensorDataset(self.x[rows])
+
+
+def rows_of(
+    columns: Mapping[str, Strings], encoder: Encoder | None, train: Tensor, what: object
+) -> tuple[RowsOf, Encoder]:
+    """Features by the encoder of other training data, or else by one from the rows in `train` [N] (bool)."""
+    with named(what):
+        made = encoder or Encoder.fit(columns, train)
+        inputs = RowsOf(made(columns))
+    if encoder is not None:
+        made.tell_silent(columns, what)
+    return inputs, made
+
+
+def unread(rows: Tensor) -> Any:
+    """Stands for inputs that nobody will ask for."""
+    return range(len(rows))
+
+
+def _targets(path: Path, columns: Columns, name: str, known: Sequence[str] | None) -> Numbered:
+    y, names = number_labels(columns.values[name], f"{path}, column {name!r}", known)
+    check_targets(y, names, f"{path}, column {name!r}")
+    return y, names
+
+
+def _bias(path: Path, columns: Columns, name: str, known: Sequence[str] | None) -> Numbered:
+    b, names = number_labels(columns.values[name], f"{path}, column {name!r}", known)
+    if not names:
+        raise BadInput(f"{path}, column {name!r} is empty in every row; name another bias, or let pseudo_bias make one")
+    return b, names
+
+
+def _parts(path: Path, columns: Columns, column: str | None, holdout: tuple[float, float] | None, seed: int) -> Tensor:
+    if column is None:
+        return held_out(columns.rows, holdout, seed)
+    return split_numbers(columns.values[column], f"{path}, column {column!r}")
+
+
+def _feature_columns(
+    path: Path, columns: Columns, used: Sequence[str], features: Sequence[str] | None
+) -> dict[str, Strings]:
+    names = features or [name for name in columns.names if name not in used]
+    if features is None and "" in names:
+        names = [name for name in names if name]
+        caution(
+            f"{path} has a column without a name, probably row numbers; it is left out of the features",
+            stacklevel=4,
+        )
+    for name in names:
+        if name not in columns.values:
+            raise missing_column(path, name, columns.names)
+    return {name: columns.values[name] for name in names}
+
+
+def check_arguments(
+    path: Path,
+    target: str,
+    biases: Sequence[str],
+    split_column: str | None,
+    holdout: tuple[float, float] | None,
+    image: str | None,
+    text: str | None,
+    features: Sequence[str] | None,
+) -> None:
+    """Refuse columns that contradict each other."""
+    if sum(bool(given) for given in (image, text, features)) > 1:
+        raise BadInput("x comes from image, text or features; name one of them only")
+    if split_column is not None and holdout is not None:
+        raise BadInput("splits come from split_column or from holdout; give one of them only")
+    taken = [target, *biases, *([split_column] if split_column else [])]
+    twice = next((name for i, name in enumerate(taken) if name in taken[:i]), None)
+    if twice is not None:
+        raise BadInput(f"{path}: column {twice!r} is named for two purposes (target, bias, split); name each once")
+    if features and target in features:
+        raise BadInput(f"{path}: the target {target!r} is among the features; the model would read its answer")
+
+
+def _check_filled(path: Path, files: Strings, column: str) -> None:
+    empty = [i + 1 for i, name in enumerate(files) if not name.strip()]
+    if empty:
+        raise BadInput(
+            f"{path}, column {column!r} names no file in {len(empty)} of {len(files)} rows (row {empty[0]} the first);"
+            " leave these rows out"
+        )

@@ -1,0 +1,216 @@
+"""Algorithm 1: learn one score per unit with the weights frozen, and hand back the subnetwork they describe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.extraction.config import ExtractConfig
+from bise.data.core.cells import Cells
+from bise.data.core.contract import Log, Progress, labels
+from bise.engine.checkpoints import EVERY, Checkpoint, key_of
+from bise.engine.frozen import frozen_part
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.engine.precision import resolved
+from bise.engine.storage import Memory
+from bise.engine.validation import Validation, identity
+from bise.base.errors import BadInput, caution
+from bise.network.gates import Subnetwork
+from bise.extraction.loop import Learner
+from bise.network.outputs import call, device_of, doubt, not_finite
+from bise.network.placement import one_bottleneck, place
+from bise.extraction.margins import better, without
+from bise.network.twin import check_finite_weights, fingerprint
+
+
+def extract(
+    model: nn.Module,
+    train: Any,
+    *,
+    val: Any = None,
+    config: ExtractConfig | None = None,
+    sites: Sequence[str] | str | None = None,
+    bottleneck: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    log: Log | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = EVERY,
+) -> Subnetwork:
+    """Find the subnetwork of `model` that doesn't lean on b, on its own weights and device; the model is not changed.
+
+    `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays at
+    hand as `.last`; without it the last mask is returned. A run whose `margin` or `smoothing` is chosen for it and
+    gains little on `val` is repeated without them, and the better one is returned. `progress(label, done, total)` and
+    `log(row)` are told how it goes. `workers` processes read data that are not in memory; None is up to four for
+    picture files. The state is kept in the file `checkpoint`, every so many seconds; where it exists already, the run
+    goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside it. What
+    was done is in the result's `.record`.
+    """
+    config = ExtractConfig() if config is None else config
+    check_kinds(model, config, ExtractConfig)
+    if torch.is_inference_mode_enabled():
+        raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
+    run = partial(
+        _extract,
+        model,
+        train,
+        val,
+        sites=sites,
+        bottleneck=bottleneck,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+    )
+    kept = None if checkpoint is None else Path(checkpoint)
+    found = run(config=config, progress=progress, log=log, checkpoint=kept)
+    if (plain := without(config, found.record)) is not None:
+        again = run(
+            config=plain,
+            progress=progress and (lambda label, done, total: progress(f"{label}, without margins", done, total)),
+            log=log and (lambda row: log({**row, "run": 2})),
+            checkpoint=kept and kept.with_name(f"{kept.stem}.again{kept.suffix}"),
+        )
+        found = better(found, again, config)
+    for note in found.record["notes"]:
+        caution(note)
+    return found
+
+
+def _extract(
+    model: nn.Module,
+    train: Any,
+    val: Any,
+    *,
+    config: ExtractConfig,
+    sites: Sequence[str] | str | None,
+    bottleneck: str | None,
+    workers: int | None,
+    progress: Progress | None,
+    log: Log | None,
+    checkpoint: Path | None,
+    checkpoint_every: float,
+) -> Subnetwork:
+    """One run of Algorithm 1."""
+    started = time.perf_counter()
+    cells = labels(train, progress=progress)
+    cells.check_trainable()
+    precision = resolved(config.precision, model)
+    memory = Memory(config.memory, len(cells) + (len(val) if hasattr(val, "__len__") else 0), cells.biases)
+    inputs = Inputs(train, device_of(model), budget=memory.left, workers=workers)
+    memory.take(inputs.copied)
+    validation = None
+    if isinstance(model, Subnetwork):
+        raise BadInput(
+            "extract takes a model, and this is a subnetwork of one, whose gates would be gated again; give sub.bare(),"
+            " the whole network"
+        )
+    if val is not None:
+        validation = Validation(val, cells, inputs, progress, precision, memory.left)
+        memory.take(validation.inputs.copied)
+    before = fingerprint(model)
+    example = inputs.example()
+    placement = place(model, example, patterns=sites, gates_at=config.gates_at, norms=config.norms)
+    updated = frozenset() if config.bn == "frozen" else batch_norm_tensors(model, config.bn)
+    sub = Subnetwork(
+        model,
+        placement.sites,
+        bottleneck=one_bottleneck(placement, model, bottleneck),
+        owned=updated | placement.moved,
+    )
+    check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells, split="train")
+    if validation is not None:
+        try:
+            infer(sub, validation.inputs, index=torch.arange(min(2, len(validation.cells))))
+        except RuntimeError as error:
+            what = str(error).strip().partition("\n")[0]
+            raise BadInput(f"val: the model can't run on its first samples ({what}); make x as in train") from error
+    inputs.prefer_channels_last(lambda x: call(sub, x))
+    if validation is not None:
+        validation.inputs.channels_last = inputs.channels_last
+    held = [inputs] if validation is None else [inputs, validation.inputs]
+    inputs.jitter_by(config.jitter)
+    inputs.augments = config.augment
+    frozen = config.cache and config.bn == "frozen" and not inputs.changing
+    draws = config.total_steps(len(cells)) * config.batch_size
+    # half of what is left, since features on the device are worth more
+    with frozen_part(sub, held, draws, memory.left // 2, precision) if frozen else nullcontext(held) as passed:
+        if passed is not held:
+            memory.take(sum(inputs.x.nbytes for inputs in passed if inputs.x is not None))
+        inputs, validation = passed[0], None if validation is None else validation.on(passed[1])
+        kept = None
+        if checkpoint is not None:
+            whose = [[site.name for site in placement.sites], sub.bottleneck, before]
+            key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
+            kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
+        learner = Learner(sub, inputs, cells, validation, config, progress, log, memory.left, precision, kept)
+        learner.notes += [f"no gate for {what}" for what in placement.left_out]
+        with torch.enable_grad():
+            result = learner.run()
+    result.record |= {
+        "job": "extract",
+        "config": asdict(config),
+        "precision": precision,
+        "weights_before": before,
+        "weights_after": fingerprint(model),
+        "left_out": list(placement.left_out),
+        "seconds": time.perf_counter() - started,
+    }
+    if result.record["weights_after"] != before:
+        raise RuntimeError("extraction changed the model's weights; this is a bug, please report it")
+    return result
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is no model, and weights that are no numbers."""
+    if not isinstance(model, nn.Module):
+        made = (
+            f"the class {model.__name__}; make one: {model.__name__}(...)" if isinstance(model, type) else repr(model)
+        )
+        raise BadInput(f"model is {made}; it takes a torch module")
+    check_finite_weights(model)
+
+
+def check_kinds(model: Any, config: Any, kind: type) -> None:
+    """Refuse what is no model, and a configuration of another kind."""
+    check_model(model)
+    if not isinstance(config, kind):
+        raise BadInput(f"config={config!r} is of type {type(config).__name__}; give a bise.{kind.__name__}")
+
+
+def check_outputs(logits: Tensor, cells: Cells, *, index: Tensor | None = None, split: str = "") -> None:
+    """Refuse labels for which the model has no logit, and logits that are no numbers; doubt what isn't like logits.
+
+    They are of the samples `index` of `split`, or of all in their order.
+    """
+    highest = int(cells.y.max())
+    if highest >= logits.shape[1]:
+        raise BadInput(
+            f"y holds the label {highest}, out of range for a model with {logits.shape[1]} classes;"
+            " labels are ints from 0"
+        )
+    if (found := not_finite(logits.isfinite().all(1), index=index, split=split)) is not None:
+        raise BadInput(found[0])
+    if (said := doubt(logits)) is not None:
+        caution(said, stacklevel=3)
+
+
+def batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:
+    """The names of BatchNorm's running statistics, and of β and γ where they are learned too."""
+    names: list[str] = []
+    for path, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            keys = [key for key, value in module._buffers.items() if value is not None]
+            keys += [key for key, value in module._parameters.items() if value is not None and kind == "all"]
+            names += [f"{path}.{key}" if path else key for key in keys]
+    if not names:
+        raise BadInput(f'bn={kind!r} needs BatchNorm layers, and {type(model).__name__} has none; use bn="frozen"')
+    return frozenset(names)

@@ -1,0 +1,50 @@
+"""`bise report`: the page again, and what was to be gathered for it where a full disk or the like left that out."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from bise.data.core.contract import Progress, labels
+from bise.base.errors import BadInput, Unwritable, caution
+from bise.base.files import check_writable
+from bise.jobs.work import evidence, other_splits, saved, split_of
+from bise.reporting import check_place, write_report
+from bise.runs.folder import begun_jobs, sole
+from bise.jobs.sources import described_by, source_of
+from bise.runs.trust import check_shown
+
+EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
+"""{file: what the page shows from it}"""
+
+
+def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
+    """Write the page, with its slider and samples where the run's model and data can be had."""
+    check_writable(folder if out is None else out.parent, "name a file elsewhere with --out")
+    check_place(folder / "report.html" if out is None else out, chosen=out is not None)
+    lacking = [name for name in EVIDENCE if not (folder / name).exists()]
+    if lacking and (folder / "subnetwork").is_dir() and not begun_jobs(folder):
+        try:
+            _gather(folder, progress)
+        except (BadInput, Unwritable) as error:
+            what = " and ".join(EVIDENCE[name] for name in lacking)
+            caution(
+                f"{' and '.join(lacking)} of {folder} can't be made again ({error}), so the page has no {what}",
+            )
+    with sole(folder) if out is None else nullcontext():
+        return write_report(folder, out)
+
+
+def _gather(folder: Path, progress: Progress) -> None:
+    """Measure again what the page shows beyond audits; on the data of then, or not at all."""
+    check_shown(folder, described_by(folder))
+    model, splits = source_of(folder)
+    data: dict[str, Any] = {name: split_of(splits, name) for name in ("train", "val", "test")}
+    if others := other_splits(folder, data):
+        raise BadInput(f"{' and '.join(others)} changed since the run was made; bring the data back")
+    sub = saved(folder, "subnetwork", model)
+    gather = evidence(folder, model, sub, data["val"], data["test"], labels(data["train"]), progress)
+    if gather is not None:
+        with sole(folder):
+            gather()

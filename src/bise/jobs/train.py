@@ -1,0 +1,155 @@
+"""`bise train`: a vanilla model by its recipe, in a run folder from which the other commands go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bise.measure.audits import audit
+from bise.extraction.config import PRESETS, TrainConfig
+from bise.data.core.contract import Progress, labels
+from bise.data.core.identity import hashes, identities, known_by
+from bise.data.core.tokens import sentences_of
+from bise.engine.checkpoints import EVERY, Checkpoint
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.base.errors import BadInput
+from bise.base.files import write_tensors
+from bise.methods.finetuning import owning
+from bise.jobs.recipes import Recipe, preset_finetuning, recipe, splits, start
+from bise.reporting import add_report
+from bise.measure.evidence import facts_of
+from bise.runs.folder import Run
+from bise.jobs.sources import device_named
+from bise.network.twin import check_finite_weights, fingerprint
+
+
+def train_job(
+    chosen: Recipe,
+    out: Path,
+    *,
+    seed: int = 0,
+    epochs: int | None = None,
+    device: str = "auto",
+    weights: str | None = None,
+    root: Path | None = None,
+    select: str | None = None,
+    limit: int | None = None,
+    workers: int | None = None,
+    progress: Progress,
+    tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
+) -> dict[str, Any]:
+    """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
+    started = time.perf_counter()
+    chosen = replace(
+        chosen,
+        train=replace(chosen.train, epochs=chosen.train.epochs if epochs is None else epochs),
+        select=select or chosen.select,
+    )
+    where = device_named(device)
+    arguments: dict[str, Any] = {
+        "recipe": chosen.name,
+        "rho": chosen.rho,
+        "protocol": chosen.protocol,
+        "seed": seed,
+        "root": str(root.resolve()) if root is not None else None,
+        "select": chosen.select,
+        "limit": limit,
+    }
+    train, test = splits("train", **arguments), splits("test", **arguments)
+    assert train is not None
+    assert test is not None
+    cells = labels(train, progress=progress)
+    cells.check_covers(labels(test, progress=progress), "test")  # now, and not after hours of training
+    model, provenance, shape = start(chosen, weights, seed=seed)
+    known = identities({"train": train, "test": test})
+    check_finite_weights(model)
+    whole = {
+        "job": "train",
+        "source": {
+            "model": "bise.jobs.recipes:architecture",
+            "model_arguments": {"recipe": chosen.name, **shape},
+            "weights": "model.safetensors",
+            "data": "bise.jobs.recipes:splits",
+            "data_arguments": arguments,
+        },
+        "recipe": asdict(chosen),
+        "seed": seed,
+        "start": provenance,
+        "weights": weights,
+        "device": str(where),
+        "limit": limit,
+        "sha256": {"start": fingerprint(model)} | hashes(known),
+    }
+    with Run(out, whole, job="train", resume=resume, every=every, tensorboard=tensorboard) as run:
+        if run.finished is not None:
+            return run.finished
+        vanilla = owning(model.to(where))
+        fit(
+            vanilla,
+            Inputs(train, where, workers=workers),
+            cells,
+            chosen.train,
+            progress=progress,
+            log=run.log("train"),
+            label="training vanilla",
+            checkpoint=Checkpoint(run.checkpoint("train"), key=run.key, every=every),
+        )
+        trained = vanilla.bare()
+        write_tensors(run.folder / "model.safetensors", trained.state_dict())
+        found = partial(audit, trained, test, aligned=cells, workers=workers, progress=progress)
+        audited = run.once("vanilla", lambda: found().as_dict())
+        summary = {
+            "vanilla": audited,
+            "metric": chosen.metric,
+            "weights": {"sha256": fingerprint(trained)},
+            "start": provenance,
+            "rho": list(cells.rho),
+            "data": facts_of(cells, train) | known_by(known),
+            "samples": {"train": len(cells), "test": audited["n"]},
+            "seconds": time.perf_counter() - started,
+        }
+        texts = {name: sentences_of(data) for name, data in (("train", train), ("test", test))}
+        if all(texts.values()):
+            summary["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
+        run.finish(summary)
+        add_report(run.folder)
+    return summary
+
+
+def recipe_of(source: dict[str, Any]) -> Recipe | None:
+    """The recipe behind a run's source, or None where model and data are the user's own."""
+    arguments = source.get("data_arguments") or {}
+    if source.get("data") != "bise.jobs.recipes:splits" or "recipe" not in arguments:
+        return None
+    rho = arguments.get("rho")
+    return recipe(
+        arguments["recipe"],
+        rho=tuple(rho) if isinstance(rho, list) else rho,
+        protocol=arguments.get("protocol"),
+        seed=arguments.get("seed", 0),
+    )
+
+
+def searching(chosen: Recipe, splits: Callable[..., Any], source: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(data, source) of what follows a vanilla model: with the recipe's own data for masks in the place of train."""
+    if chosen.search == "train":
+        return splits, source
+    arguments = source["data_arguments"] | {"train": chosen.search}
+    return partial(splits, train=chosen.search), source | {"data_arguments": arguments}
+
+
+def finetune_settings(preset: str, source: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a finetuning: our default, or the paper's, as the source's recipe changes it where there is one."""
+    if preset not in PRESETS:
+        raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
+    chosen = recipe_of(source)
+    if preset == "balanced":
+        return {} if chosen is None else dict(chosen.finetune_balanced)
+    return asdict(TrainConfig.paper() if chosen is None else preset_finetuning(chosen, preset))

@@ -1,0 +1,248 @@
+"""How biased a model is: groups with intervals, information, fairness, calibration, and what a probe can read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bise.data.core.cells import Cells
+from bise.data.core.contract import Alignment, Progress, labels
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.base.errors import BadInput
+from bise.extraction.algorithm import check_model, check_outputs
+from bise.network.gates import Subnetwork
+from bise.measure.calibration import calibration_by_group, expected_calibration_error
+from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
+from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
+from bise.measure.information import mutual_information
+from bise.measure.probes import Probe, linear_probe
+from bise.network.outputs import device_of
+from bise.base.output import one_line
+from bise.network.placement import one_bottleneck, place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subset:
+    """Accuracy over some of the samples, with its 95 % interval."""
+
+    accuracy: float
+    interval: tuple[float, float]
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasAudit:
+    """What concerns one bias. Information in nats; gaps are differences of rates, 0 the fairest."""
+
+    bias: str
+    """What it is called."""
+    information_predicted: float
+    """I(Ŷ; B): how much the predictions tell about the bias …"""
+    information_actual: float
+    """… against I(Y; B), how much the targets themselves do."""
+    demographic_parity_difference: float
+    equalized_odds_difference: float
+    true_positive_gaps: dict[int, float]
+    probe: Probe | None
+    """How well a fresh linear probe reads b from the bottleneck, and what a constant answer would reach; all cells
+    count evenly in both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The audit of a model on a data set; every accuracy is a share of 1."""
+
+    groups: GroupAccuracy
+    aligned: Subset
+    """Samples that are aligned in every bias."""
+    conflicting: Subset
+    """Samples that conflict in at least one."""
+    alignment: str
+    """Whether aligned biases were "given" or "measured" on this very data set."""
+    biases: tuple[BiasAudit, ...]
+    calibration_error: float
+    calibration_by_group: dict[str, float]
+    n: int
+    without_bias: int
+    """Samples whose bias is not known: they count in `accuracy` alone."""
+    probe_skipped: str | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Over samples."""
+        return self.groups.accuracy
+
+    @property
+    def unbiased(self) -> float:
+        """The mean over groups."""
+        return self.groups.unbiased
+
+    @property
+    def worst_group(self) -> float:
+        """The minimum over groups."""
+        return self.groups.worst_group
+
+    @property
+    def by_group(self) -> dict[str, float]:
+        return self.groups.by_group
+
+    @property
+    def mutual_information(self) -> tuple[tuple[float, float], ...]:
+        """(I(Ŷ; B), I(Y; B)) in nats, for each bias: a model is biased where the first exceeds the second."""
+        return tuple((b.information_predicted, b.information_actual) for b in self.biases)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the group figures at the top, the rest below them."""
+        content = asdict(self)
+        return content.pop("groups") | content
+
+    def __str__(self) -> str:
+        lines = [
+            f"accuracy    {_share(self.accuracy, self.groups.interval['accuracy'])}  over {self.n} samples",
+            f"unbiased    {_share(self.unbiased, self.groups.interval['unbiased'])}  mean over"
+            f" {len(self.by_group)} groups",
+            f"worst group {_share(self.worst_group, self.groups.interval['worst_group'])}"
+            f"  {one_line(self.groups.worst_group_name)}",
+            f"aligned     {_share(self.aligned.accuracy, self.aligned.interval)}  {self.aligned.n} samples",
+            f"conflicting {_share(self.conflicting.accuracy, self.conflicting.interval)}  {self.conflicting.n} samples",
+        ]
+        if len(self.by_group) > 1:
+            lines.append(
+                "the worst group's interval is that of this group by itself: the lowest of"
+                f" {len(self.by_group)} is too low by chance"
+            )
+        if self.without_bias:
+            lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
+        for bias in self.biases:
+            name = one_line(bias.bias)
+            lines.append(
+                f"{name}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
+                f" demographic parity {bias.demographic_parity_difference:.3f},"
+                f" equalised odds {bias.equalized_odds_difference:.3f}"
+            )
+            if bias.probe is not None:
+                lines.append(
+                    f"{name}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
+                    f" (a constant answer: {100 * bias.probe.chance:.1f} %), all groups counting evenly"
+                )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from bise.reporting.notebook import audit_html
+
+        return audit_html(self)
+
+
+def audit(
+    model: nn.Module,
+    data: Any,
+    *,
+    aligned: Alignment | Cells | None = None,
+    bottleneck: str | None = None,
+    probe: bool = True,
+    seed: int = 0,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """Audit a model or a subnetwork on `data`, which yields (x, y, b); the model is not changed.
+
+    On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
+    {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
+    is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
+    None is up to four for picture files.
+    """
+    check_model(model)
+    cells = labels(data, aligned=None if isinstance(aligned, Cells) else aligned, progress=progress)
+    if isinstance(aligned, Cells):
+        aligned.check_covers(cells, "data")
+        cells = cells.realigned(aligned.aligned_bias)
+    inputs = Inputs(data, device_of(model), workers=workers)
+    sub, found, skipped = _with_bottleneck(model, inputs, bottleneck, probe)
+    if found is not None and int(cells.index[cells.known].bincount(minlength=1).max()) < 2:
+        found, skipped = None, "no group has two samples, one to learn from and one to test on"
+    seen = infer(sub, inputs, features=found, progress=progress, label="auditing")
+    check_outputs(seen.logits, cells)
+    confidence, predicted = seen.logits.softmax(1).max(1)
+    correct = predicted == cells.y
+    names, known = cells.names(), cells.known
+    if not known.any():
+        raise BadInput("no sample of data has all its bias labels, so there are no groups to audit; label some")
+    all_aligned = cells.aligned.all(1)
+    return Audit(
+        groups=groups_of(cells, correct),
+        aligned=_subset(correct, all_aligned),
+        conflicting=_subset(correct, ~all_aligned & known),
+        alignment="given" if cells.alignment_given else "measured",
+        biases=tuple(_bias_audit(cells, k, predicted, seen.z, seed) for k in range(cells.biases)),
+        calibration_error=expected_calibration_error(confidence, correct),
+        calibration_by_group=calibration_by_group(confidence[known], correct[known], cells.index[known], names),
+        n=len(cells),
+        without_bias=cells.unknown,
+        probe_skipped=skipped,
+    )
+
+
+def groups_of(cells: Cells, correct: Tensor) -> GroupAccuracy:
+    """Accuracies by group over the samples whose bias is known; the accuracy over samples is that of all."""
+    grouping = cells.alignment_names() if cells.groups == "alignment" else None
+    known = group_accuracy(correct[cells.known], cells.index[cells.known], cells.names(), grouping)
+    if not cells.unknown:
+        return known
+    hits = int(correct.sum())
+    interval = known.interval | {"accuracy": wilson(hits, len(correct))}
+    return replace(known, accuracy=hits / len(correct), interval=interval)
+
+
+def _with_bottleneck(
+    model: nn.Module, inputs: Inputs, bottleneck: str | None, probe: bool
+) -> tuple[Subnetwork, str | None, str | None]:
+    """(the model as a subnetwork, its bottleneck, or else the reason why the probe has none)."""
+    example = inputs.example()
+    if isinstance(model, Subnetwork):
+        model.place(example)
+        plain, named = model.bare(), bottleneck or model.bottleneck
+    else:
+        plain, named = model, bottleneck
+    placement = place(plain, example, gated=False)
+    sub = model if isinstance(model, Subnetwork) else Subnetwork(model, (), owned=placement.moved)
+    if not probe:
+        return sub, None, "not asked for"
+    try:
+        return sub, one_bottleneck(placement, plain, named), None
+    except BadInput as error:
+        if bottleneck is not None:
+            raise
+        return sub, None, str(error)
+
+
+def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed: int) -> BiasAudit:
+    known = cells.known
+    b, y, predicted = cells.b[known, k], cells.y[known], predicted[known]
+    readable = z is not None and len(torch.unique(b)) > 1
+    return BiasAudit(
+        bias=cells.columns[k + 1],
+        information_predicted=mutual_information(predicted, b),
+        information_actual=mutual_information(y, b),
+        demographic_parity_difference=demographic_parity_difference(y, predicted, b=b),
+        equalized_odds_difference=equalized_odds_difference(y, predicted, b=b),
+        true_positive_gaps=true_positive_gaps(y, predicted, b=b),
+        probe=linear_probe(z.cpu()[known], b, cell=cells.index[known], seed=seed)
+        if readable and z is not None
+        else None,
+    )
+
+
+def _subset(correct: Tensor, mask: Tensor) -> Subset:
+    accuracy, interval, n = subset_accuracy(correct, mask)
+    return Subset(accuracy=accuracy, interval=interval, n=n)
+
+
+def _share(value: float, interval: tuple[float, float]) -> str:
+    if math.isnan(value):
+        return "   –                "
+    return f"{100 * value:5.1f} % [{100 * interval[0]:5.1f}, {100 * interval[1]:5.1f}]"

@@ -1,0 +1,169 @@
+"""Fit the last linear layer anew on masked features, all cells evenly, and leave every other weight as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from bise.extraction.config import L2, RefitConfig
+from bise.data.core.cells import Cells
+from bise.data.core.contract import Progress, labels
+from bise.engine.inference import infer
+from bise.engine.inputs import Inputs
+from bise.engine.validation import Validation
+from bise.base.errors import BadInput, caution
+from bise.extraction.algorithm import check_model, check_outputs
+from bise.methods.refit.fitting_data import Part, pooled
+from bise.network.gates import Subnetwork
+from bise.methods.refit.l2_choice import Choice, chosen_fit
+from bise.methods.refit.last_layer import LastLayer, last_layer
+from bise.methods.refit.logistic import Optimum
+from bise.network.outputs import device_of
+from bise.network.tracing import record
+from bise.network.twin import digest_of, named_tensors
+
+LOOKED_AT = 64
+"""Samples on which the network's logits are held against the last layer's own."""
+
+
+def refit(
+    model: Subnetwork | nn.Module,
+    train: Any,
+    *,
+    val: Any = None,
+    on: str = "train",
+    l2: Sequence[float] = L2,
+    folds: int = 5,
+    seed: int = 0,
+    keep_worse: bool = False,
+    bottleneck: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Subnetwork:
+    """Fit the last linear layer anew on the features that the gates leave, each cell (y, b) with the same weight.
+
+    The objective is convex: multinomial logistic regression in float64, or binary for one logit, solved to the end.
+    Returns a subnetwork that owns this layer's tensors; every other one is still the model's. A plain model is refitted
+    by the same call, as the control. Fits `on` the samples of "train", "val" or "both". λ is the one of `l2` with the
+    best mean over cells on val, or by cross-validation over `folds` where val is fitted on itself or isn't there.
+    Unless `keep_worse`, the layer stays as it was where the mean over groups on val falls; `record` says so.
+    """
+    config = RefitConfig(on=on, l2=tuple(l2), folds=folds, seed=seed, keep_worse=keep_worse)
+    check_model(model)
+    if on != "train" and val is None:
+        raise BadInput(f"on={on!r} fits the last layer on val, and there is none; give val, or fit on train")
+    started = time.perf_counter()
+    cells = labels(train, progress=progress)
+    inputs = Inputs(train, device_of(model), workers=workers)
+    validation = None if val is None else Validation(val, cells, inputs, progress)
+    sub = model if isinstance(model, Subnetwork) else Subnetwork(model, ())
+    sub.place(inputs.example())
+    trace = record(sub.bare(), inputs.example())
+    layer = last_layer(sub, trace, bottleneck)
+    before = _rest(sub, layer)
+    work = _copied(sub, sub.owned | trace.moved | set(layer.tensors), layer)
+
+    given = {"train": (cells, inputs)} if on != "val" else {}
+    if validation is not None:
+        given["val"] = (validation.cells, validation.inputs)
+    parts = {name: _part(work, layer, name, *both, progress=progress) for name, both in given.items()}
+    fitted = pooled([part for name, part in parts.items() if on in (name, "both")])
+    chosen = chosen_fit(fitted, parts.get("val"), layer, config, device_of(work), progress)
+    _check_converged(chosen.optimum)
+    layer.put(work, chosen.weight, chosen.bias)
+    for name, part in parts.items():
+        _check_alone(work, layer, given[name][1], part)
+    figures = None if validation is None else _figures(work, parts["val"], validation, chosen, on, progress)
+    worse = figures is not None and figures["after"]["unbiased"] < figures["before"]["unbiased"]
+    refused = worse and not keep_worse
+
+    result = _copied(sub, sub.owned | trace.moved | set(() if refused else layer.tensors), layer)
+    if not refused:
+        layer.put(result, chosen.weight, chosen.bias)
+    result.record = {
+        "job": "refit",
+        "config": asdict(config),
+        "layer": layer.name,
+        "tensors": list(layer.tensors),
+        "refused": refused,
+        "samples": {name: len(part.y) for name, part in parts.items() if on in (name, "both")},
+        "n_by_cell": fitted.counts(),
+        **chosen.as_dict(),
+        "val": figures,
+        "notes": fitted.notes() + ([_worse(layer, figures)] if refused and figures is not None else []),
+        "rest": {"before": before, "after": _rest(result, layer)},
+        "seconds": time.perf_counter() - started,
+    }
+    if result.record["rest"]["after"] != before:
+        raise RuntimeError("the refit changed more than the last layer; this is a bug, please report it")
+    for note in result.record["notes"]:
+        caution(note)
+    return result
+
+
+def _rest(sub: Subnetwork, layer: LastLayer) -> str:
+    """SHA-256 over every tensor but the last layer's."""
+    return digest_of({key: t for key, t in named_tensors(sub.network).items() if key not in layer.tensors})
+
+
+def _copied(sub: Subnetwork, owned: frozenset[str], layer: LastLayer) -> Subnetwork:
+    """The same network and mask, which owns other tensors."""
+    return Subnetwork(sub.bare(), sub.sites, scores=sub.scores, masks=sub.masks, bottleneck=layer.name, owned=owned)
+
+
+def _part(
+    work: Subnetwork, layer: LastLayer, name: str, cells: Cells, inputs: Inputs, *, progress: Progress | None
+) -> Part:
+    """Masked features and logits of one split."""
+    found = infer(work, inputs, features=layer.name, progress=progress, label=f"features of {name}")
+    assert found.z is not None
+    check_outputs(found.logits, cells)
+    part = Part(name=name, cells=cells, z=found.z, logits=found.logits)
+    part.check_finite()
+    if not layer.computes(work, part.z[:LOOKED_AT], part.logits[:LOOKED_AT]):
+        raise BadInput(
+            f"{layer.name} doesn't give the logits by itself (something comes behind it, or its weight isn't used as it"
+            ' is), so it can\'t be fitted anew; name the last linear layer, for instance bottleneck="fc", or finetune'
+        )
+    return part
+
+
+def _check_converged(optimum: Optimum) -> None:
+    if not optimum.converged:
+        raise BadInput(
+            f"the last layer's fit didn't converge at L2 {optimum.l2:g}: the gradient's norm is {optimum.gradient:.1e}"
+            f" after {optimum.steps} steps of Newton's method, and {optimum.wanted:.0e} is wanted; leave the smallest"
+            " values out of l2"
+        )
+
+
+def _check_alone(work: Subnetwork, layer: LastLayer, inputs: Inputs, part: Part) -> None:
+    """Refuse a layer whose tensors are used elsewhere too, by a function: then new values move more than the logits."""
+    some = torch.arange(min(LOOKED_AT, len(part.y)))
+    again = infer(work, inputs, index=some, features=layer.name)
+    if not layer.computes(work, part.z[: len(some)], again.logits):
+        raise BadInput(
+            f"the weights of {layer.name} are used elsewhere in the network too, so it can't be fitted anew by itself;"
+            " finetune this network instead"
+        )
+
+
+def _figures(
+    work: Subnetwork, val: Part, validation: Validation, chosen: Choice, on: str, progress: Progress | None
+) -> dict[str, Any]:
+    """Accuracies on val before and after, by fits that haven't seen the sample that they are asked about."""
+    after = validation(work, progress) if on == "train" else validation.figures(val.right(chosen.held))
+    return {"before": validation.figures(val.right(val.logits)), "after": after, "by": chosen.by}
+
+
+def _worse(layer: LastLayer, figures: dict[str, Any]) -> str:
+    before, after = (figures[key]["unbiased"] for key in ("before", "after"))
+    return (
+        f"the refit was refused, and {layer.name} stays as it was: the mean over groups on val would fall from"
+        f" {before:.1%} to {after:.1%}; keep_worse=True (--keep-worse) takes it all the same"
+    )

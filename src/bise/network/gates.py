@@ -1,0 +1,416 @@
+"""Scores, gates and the subnetwork: a twin of the model with one gate per unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from bise.base.errors import BadInput
+from bise.base.files import read_json, read_tensors, write_json, write_tensors
+from bise.network.masked_norm import masked_layer_norm
+from bise.network.outputs import device_of
+from bise.network.placement import Site, place
+from bise.network.scaling import ScaledChannels
+from bise.network.twin import fingerprint, named_tensors, own, twin
+
+
+def slope(scores: Tensor, tau: Tensor | float) -> Tensor:
+    """σ'(m/τ)/τ, the derivative that stands behind 1{m ≥ 0} (equation 2).
+
+    Written with e^−|m/τ|, so that both tails underflow alike and nothing overflows.
+    """
+    tail = torch.exp(-(scores / tau).abs())
+    return tail / (1 + tail).square() / tau
+
+
+class Gate(nn.Module):
+    """The gate of one site; `live` holds values that are being learned, otherwise the mask rules."""
+
+    scores: Tensor
+    mask: Tensor
+    constants: Tensor
+
+    def __init__(self, site: Site, scores: Tensor, mask: Tensor) -> None:
+        super().__init__()
+        self.site = site
+        self.register_buffer("scores", scores)
+        self.register_buffer("mask", mask)
+        constants = torch.stack(
+            [torch.zeros(site.units, dtype=torch.float32), torch.ones(site.units, dtype=torch.float32)]
+        ).to(scores.device)
+        self.register_buffer("constants", constants, persistent=False)
+        self.live: Tensor | None = None
+
+    def forward(self, h: Tensor) -> Tensor:
+        """ĥ = h · gate along the channel dimension; an open gate multiplies by exactly 1."""
+        value = self.mask if self.live is None else self.live
+        site = self.site
+        if not -h.dim() <= site.dim < h.dim() or h.shape[site.dim] != site.units * site.spread:
+            raise BadInput(
+                f"{site.name}: {site.units} units are said to lie in dimension {site.dim}, and a tensor of shape"
+                f" {tuple(h.shape)} came; place the gates on an example of this model"
+            )
+        pictures = h.is_cuda and h.dim() == 4 and self.site.dim == 1 and self.site.spread == 1
+        if pictures and h.dtype != torch.float64 and h.is_contiguous(memory_format=torch.channels_last):
+            return ScaledChannels.apply(h, value.float(), self.constants.float())  # type: ignore[no-untyped-call]
+        value = value.to(h.dtype)
+        if self.site.spread > 1:
+            value = value.repeat_interleave(self.site.spread)
+        shape = [1] * h.dim()
+        shape[self.site.dim] = -1
+        return h * value.view(shape)
+
+    def on_output(self, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+        return cast(Tensor, self(output))
+
+    def on_input(self, _: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        first = next(i for i, value in enumerate(args) if isinstance(value, Tensor))
+        return (*args[:first], self(args[first]), *args[first + 1 :])
+
+    def on_norm(self, norm: nn.LayerNorm, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        """What the LayerNorm gives that knows the mask, which takes no gradient there."""
+        live = self.mask if self.live is None else self.live.detach() > 0
+        return masked_layer_norm(args[0], live, norm.weight, norm.bias, norm.eps).to(output.dtype)
+
+
+class Subnetwork(nn.Module):
+    """Model + masks: computes the masked network on the model's own weights, none of them changed.
+
+    `owned` names the tensors that are its own: none after extraction, BatchNorm's where those were updated,
+    all after finetuning. `record` is what the job that made it wrote down.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sites: tuple[Site, ...],
+        *,
+        scores: Mapping[str, Tensor] | None = None,
+        masks: Mapping[str, Tensor] | None = None,
+        bottleneck: str | None = None,
+        owned: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__()
+        self.network = twin(model)
+        own(self.network, owned)
+        self.bottleneck = bottleneck
+        self.owned = owned
+        self.record: dict[str, Any] = {}
+        self.kept: dict[str, Tensor] = {}
+        """Scores, and what it owned, of other epochs than the one it has: of the "last", or the best by a selection."""
+        self.sites: tuple[Site, ...] = ()
+        self.gates = nn.ModuleList()
+        self._hooks: list[tuple[str, str, int]] = []
+        self._waiting: Mapping[str, Tensor] | None = None
+        self._gate(sites, scores, masks)
+
+    def _gate(
+        self, sites: tuple[Site, ...], scores: Mapping[str, Tensor] | None, masks: Mapping[str, Tensor] | None
+    ) -> None:
+        self.sites = sites
+        device = device_of(self.network)
+        modules = dict(self.network.named_modules())
+        for site in sites:
+            score = torch.zeros(site.units, dtype=torch.float32) if scores is None else scores[site.name].float()
+            mask = score >= 0 if masks is None else masks[site.name].bool()
+            if scores is None and masks is not None:  # a mask from elsewhere: scores that agree with it
+                score = mask.float() * 2 - 1
+            for what, tensor in (("mask", mask), ("scores", score)):
+                if tensor.shape != (site.units,):
+                    raise BadInput(f"{site.name}: {what} has shape {tuple(tensor.shape)} for {site.units} units")
+            gate = Gate(site, score.to(device), mask.to(device))
+            self.gates.append(gate)
+            module = modules[site.module]
+            if site.at_input:
+                handle = module.register_forward_pre_hook(gate.on_input)
+                self._hooks.append((site.module, "_forward_pre_hooks", handle.id))
+            else:
+                handle = module.register_forward_hook(gate.on_output)
+                self._hooks.append((site.module, "_forward_hooks", handle.id))
+            if site.norm:
+                handle = modules[site.norm].register_forward_hook(gate.on_norm)
+                self._hooks.append((site.norm, "_forward_hooks", handle.id))
+
+    def place(self, example: Any) -> None:
+        """Put the gates of masks that came without an example where `example` shows their channels to be."""
+        if self._waiting is not None:
+            masks, self._waiting = self._waiting, None
+            self._gate(_placed(self.network, masks, example), None, masks)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._waiting is not None:
+            self.place(kwargs or args[0])
+        return self.network(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Subnetwork:
+        """Training mode for what it owns; layers with the caller's buffers stay in eval mode, else they'd change."""
+        super().train(mode)
+        for path, module in self.network.named_modules():
+            names = (f"{path}.{key}" if path else key for key in module._buffers)
+            if any(name not in self.owned for name in names):
+                module.training = False
+        return self
+
+    def _site_gates(self) -> Iterator[tuple[Site, Gate]]:
+        return zip(self.sites, (cast(Gate, gate) for gate in self.gates), strict=True)
+
+    def _check_placed(self) -> None:
+        if self._waiting is not None:
+            raise BadInput(
+                "these masks wait for an input to show where their channels are; give bise.subnetwork an example,"
+                " or run it once"
+            )
+
+    @property
+    def masks(self) -> dict[str, Tensor]:
+        """{site: bool [units]}, True where the unit is kept."""
+        if self._waiting is not None:
+            return {name: mask.clone() for name, mask in self._waiting.items()}
+        return {site.name: gate.mask.clone() for site, gate in self._site_gates()}
+
+    @property
+    def scores(self) -> dict[str, Tensor]:
+        """{site: float32 [units]}, the learned m."""
+        self._check_placed()
+        return {site.name: gate.scores.clone() for site, gate in self._site_gates()}
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """(open, all)."""
+        masks = self.masks.values()
+        return sum(int(mask.sum()) for mask in masks), sum(len(mask) for mask in masks)
+
+    def bare(self) -> nn.Module:
+        """The network without gates: a twin of the twin, with our hooks taken off."""
+        self._check_placed()
+        copied = twin(self.network)
+        modules = dict(copied.named_modules())
+        for path, kind, handle in self._hooks:
+            del getattr(modules[path], kind)[handle]
+        return copied
+
+    def with_scores(self, scores: Mapping[str, Tensor], zeta: float = 0.5) -> Subnetwork:
+        """The same network and weights under other scores, cut at ζ."""
+        cut = threshold(zeta)
+        masks = {name: score.double() >= cut for name, score in scores.items()}
+        return Subnetwork(
+            self.bare(), self.sites, scores=scores, masks=masks, bottleneck=self.bottleneck, owned=self.owned
+        )
+
+    def at(self, zeta: float) -> Subnetwork:
+        """The subnetwork that keeps units with σ(m) ≥ ζ (at τ = 1): 0 keeps all, 0.5 is the learned mask, 1 none."""
+        cut = self.with_scores(self.scores, zeta)
+        cut.record = self.record | {"zeta": zeta}
+        return cut
+
+    @property
+    def last(self) -> Subnetwork:
+        """The mask of the last epoch, where an earlier one was selected as best; else this one."""
+        return self._kept("last") or self
+
+    def best_by(self, selection: str) -> Subnetwork:
+        """The best mask by another selection, of those that the configuration asked for beside (`also`)."""
+        if self.record.get("selection", {}).get("on") == f"val, {selection}":
+            return self
+        if (found := self._kept(selection)) is None:
+            raise BadInput(f"no best mask by {selection!r} was kept; extract with also=({selection!r},), and val")
+        return found
+
+    def _kept(self, name: str) -> Subnetwork | None:
+        places = {site.name: f"{name}.scores.{site.name}" for site in self.sites}
+        if not places or not all(place in self.kept for place in places.values()):
+            return None
+        other = self.with_scores({site: self.kept[place] for site, place in places.items()})
+        everything = named_tensors(other.network)
+        for tensor in self.owned:
+            everything[tensor].detach().copy_(self.kept[f"{name}.own.{tensor}"])
+        return other
+
+    def keep(self, name: str, scores: Mapping[str, Tensor]) -> None:
+        """Remember `scores` and what it owns now under a name, before others are restored."""
+        everything = named_tensors(self.network)
+        self.kept |= {f"{name}.scores.{site}": score.detach().clone() for site, score in scores.items()}
+        self.kept |= {f"{name}.own.{tensor}": everything[tensor].detach().clone() for tensor in self.owned}
+
+    def shrink(
+        self, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+    ) -> nn.Module:
+        """A plain module without the closed units, checked against this one in float64 on a batch like `example`."""
+        from bise.network.shrinking import shrink
+
+        return shrink(self, example, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
+
+    @contextmanager
+    def features(self, bottleneck: str | None = None) -> Iterator[list[Tensor]]:
+        """While open, each forward pass leaves its bottleneck z [N, d] in the list that is handed out."""
+        name = bottleneck or self.bottleneck
+        if name is None:
+            raise BadInput('this subnetwork has no bottleneck; name it, for instance bottleneck="fc"')
+        caught: list[Tensor] = []
+
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            z = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+            if z is None:
+                raise BadInput(f"{name} takes no tensor, so it has no bottleneck as its input; name another module")
+            caught[:] = [pooled(z)]
+
+        # our gates on the same module's input were registered before, so z is what the layer gets: gated
+        handle = dict(self.network.named_modules())[name].register_forward_pre_hook(hook, with_kwargs=True)
+        try:
+            yield caught
+        finally:
+            handle.remove()
+
+    def extra_repr(self) -> str:
+        kept, total = self.units
+        return f"{kept} of {total} units open at {len(self.sites)} site{'s' * (len(self.sites) != 1)}"
+
+    def __str__(self) -> str:
+        """What it keeps, site by site; `repr` shows every module."""
+        lines = [f"Subnetwork of {type(self.network).__name__}: {self.extra_repr()}"]
+        masks = self.masks
+        width = max((len(name) for name in masks), default=0)
+        lines += [f"  {name:<{width}}  {int(mask.sum())} of {len(mask)}" for name, mask in masks.items()]
+        if self.owned:
+            lines.append(f"  {len(self.owned)} tensors of its own, the rest shared with the model")
+        else:
+            lines.append("  every weight is the model's own, unchanged")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from bise.reporting.notebook import subnetwork_html
+
+        return subnetwork_html(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Scores, masks and whatever it owns as safetensors, the rest as JSON; nothing is pickled."""
+        folder = Path(folder)
+        tensors = {f"scores.{name}": t for name, t in self.scores.items()}
+        tensors |= {f"masks.{name}": t for name, t in self.masks.items()}
+        tensors |= self.kept
+        everything = named_tensors(self.network)
+        tensors |= {f"own.{name}": everything[name] for name in sorted(self.owned)}
+        sha256 = write_tensors(folder / "subnetwork.safetensors", tensors)
+        write_json(
+            folder / "subnetwork.json",
+            {
+                "sha256": sha256,
+                "sites": [asdict(site) for site in self.sites],
+                "bottleneck": self.bottleneck,
+                "owned": sorted(self.owned),
+                "weights": fingerprint(self.bare()),
+                "record": self.record,
+            },
+        )
+
+
+def load(folder: str | Path, model: nn.Module) -> Subnetwork:
+    """A saved subnetwork, laid over the same model; refused where the model's weights are not the ones it had."""
+    folder = Path(folder)
+    content = read_json(folder / "subnetwork.json")
+    tensors = read_tensors(folder / "subnetwork.safetensors")
+    try:
+        sites, bottleneck, weights = (
+            tuple(_site(**s) for s in content["sites"]),
+            content["bottleneck"],
+            content["weights"],
+        )
+        owned = frozenset(content["owned"])
+        parts = {kind: {site.name: tensors[f"{kind}.{site.name}"] for site in sites} for kind in ("scores", "masks")}
+        own_tensors = {name: tensors[f"own.{name}"] for name in owned}
+    except (KeyError, TypeError) as error:
+        raise BadInput(f"{folder} holds no complete subnetwork (missing {error})") from error
+    modules = {module for site in sites for module in (site.module, site.norm)}
+    missing = sorted(modules - set(dict(model.named_modules())))
+    if missing:
+        raise BadInput(f"{type(model).__name__} has no module {missing[0]}, which {folder} gates; load its own model")
+    sub = Subnetwork(model, sites, **parts, bottleneck=bottleneck, owned=owned)
+    everything = named_tensors(sub.network)
+    for name, tensor in own_tensors.items():
+        if name not in everything or everything[name].shape != tensor.shape:
+            raise BadInput(f"{type(model).__name__} has no {name} of shape {tuple(tensor.shape)}; load its own model")
+        everything[name].copy_(tensor)
+    if fingerprint(sub.bare()) != weights:
+        raise BadInput(
+            f"the weights of this {type(model).__name__} are not the ones that {folder} was made with;"
+            " load the same checkpoint first"
+        )
+    sub.kept = {name: t for name, t in tensors.items() if name.partition(".")[0] not in ("scores", "masks", "own")}
+    sub.record = content.get("record", {})
+    return sub
+
+
+def _site(name: str, units: int, dim: int, spread: int = 1, norm: str = "") -> Site:
+    if (
+        not isinstance(name, str)
+        or not isinstance(norm, str)
+        or not all(type(value) is int for value in (units, dim, spread))
+    ):
+        raise TypeError("a site's name and numbers")
+    return Site(name=name, units=units, dim=dim, spread=spread, norm=norm)
+
+
+def subnetwork(
+    model: nn.Module,
+    masks: Mapping[str, Any],
+    *,
+    example: Any = None,
+    bottleneck: str | None = None,
+) -> Subnetwork:
+    """A subnetwork from masks that come from elsewhere, {site: bool [units]}; no masks make the dense one.
+
+    `example` is an input batch, which shows where each site's channels are; without it the first forward pass does.
+    """
+    tensors = {name: _mask(name, mask) for name, mask in masks.items()}
+    modules = dict(model.named_modules())
+    for name in tensors:
+        if name.removesuffix(":in") not in modules or not name.removesuffix(":in"):
+            raise BadInput(f"masks: {name!r} is no module of {type(model).__name__}; see bise.sites(model, example)")
+    sub = Subnetwork(model, (), bottleneck=bottleneck)
+    sub._waiting = tensors or None
+    if example is not None:
+        sub.place(example)
+    return sub
+
+
+def _mask(name: str, given: Any) -> Tensor:
+    """A mask as bool; scores or names would all be open, so what is neither bool nor 0 or 1 is refused."""
+    remedy = "give bool, or 0 and 1, one for each unit"
+    try:
+        mask = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"masks: that of {name!r} is no mask ({given!s:.40}); {remedy}") from error
+    odd = mask[(mask != 0) & (mask != 1)].flatten()
+    if len(odd):
+        raise BadInput(f"masks: that of {name!r} holds {odd[0].item():g}; {remedy}")
+    return mask.bool()
+
+
+def _placed(model: nn.Module, masks: Mapping[str, Tensor], example: Any) -> tuple[Site, ...]:
+    """The sites that the masks name: as found by themselves where a mask fits that, else as plain inputs or outputs."""
+    found = {site.name: site for site in place(model, example, gated=False).sites}
+    named = [name for name, mask in masks.items() if name not in found or mask.shape != (found[name].units,)]
+    plain = place(model, example, patterns=named, outputs=True).sites if named else ()
+    found |= {site.name: site for site in plain if site.name not in found or masks[site.name].shape == (site.units,)}
+    return tuple(found[name] for name in found if name in masks)
+
+
+def pooled(z: Tensor) -> Tensor:
+    """The bottleneck as [N, d]: averaged over positions where the layer sees a map or a sequence."""
+    if z.dim() <= 2:
+        return z
+    return z.mean(1) if z.dim() == 3 else z.flatten(2).mean(2)
+
+
+def threshold(zeta: float) -> float:
+    """The score at which σ(m) = ζ; exactly 0 at ζ = 0.5, so that the cut there is m ≥ 0."""
+    if not 0 <= zeta <= 1:
+        raise BadInput(f"zeta={zeta} is no threshold; give a value from 0 to 1")
+    return -math.inf if zeta == 0 else math.inf if zeta == 1 else math.log(zeta) - math.log1p(-zeta)

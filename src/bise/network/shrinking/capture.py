@@ -1,0 +1,386 @@
+"""The masked network as one graph of ATen operations, put into a few normal forms that the rules rely on."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import logging
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils._pytree import tree_unflatten
+
+from bise.base.errors import BadInput
+from bise.network.outputs import plain_output
+from bise.network.shrinking import sizes
+
+if TYPE_CHECKING:
+    from bise.network.gates import Subnetwork
+
+aten = torch.ops.aten
+
+_ATTENTION = re.compile("attention|attn|transformer", re.IGNORECASE)
+_PADS_BY_SIZE = re.compile(r"Same$")
+"""timm's convolutions and pools that pad by the picture's size, as TensorFlow does: free, it is a formula in each
+layer of that of the one before, and export would take minutes."""
+_GATE_MASK = re.compile(r"sub\.gates\.(\d+)\.mask")
+_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "_assert_async")
+_VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+
+
+@dataclass(kw_only=True)
+class Captured:
+    """The graph of a subnetwork; its masks are tensors beside it, so that one capture serves every mask."""
+
+    graph: fx.Graph
+    tensors: dict[str, Tensor]
+    """Placeholder -> parameter, buffer or constant."""
+    names: dict[str, str]
+    """Placeholder -> the tensor's name in the model."""
+    gates: dict[int, str] = field(default_factory=dict)
+    """Gate number -> the placeholder of its mask."""
+    trainable: frozenset[str] = frozenset()
+    """Placeholders of parameters; the rest are buffers and constants."""
+    keys: tuple[str, ...] | None = None
+    """The names of the inputs where the model takes a dict."""
+    dynamic_size: bool = False
+    """Whether height and width are free in the graph."""
+    dynamic_length: bool = False
+    """Whether the length of token sequences is."""
+    held: dict[int, dict[int, int]] = field(default_factory=dict)
+    """{input: {dimension: the only size}} where they are not."""
+    given: dict[int, Any] = field(default_factory=dict)
+    """{input: its value} for those that aren't tensors: the graph was captured for these."""
+    doubtful: tuple[sizes.Change, ...] = ()
+    """Changes of free sizes under which the model may take another way than the graph."""
+    outputs: Any = 0
+    """What the model returns, dicts and tuples of tensors, each as its place among the outputs of the graph."""
+
+
+def capture(sub: Subnetwork, example: Any, *, free_sizes: bool = True) -> Captured:
+    """Export the masked network with a free batch size, and free heights, widths and lengths if asked and possible."""
+    sub.place(example)
+    modes = {module: module.training for module in sub.modules()}
+    sub.eval()
+    # clones: torch.export stumbles over a part of a larger tensor
+    inputs = tuple(value.clone() if isinstance(value, Tensor) else value for value in _values(example))
+    try:
+        with torch.no_grad():
+            program = _exported(sub, tuple(example) if isinstance(example, Mapping) else None, inputs, free_sizes)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    captured = _lifted(program, example)
+    captured.dynamic_size, captured.dynamic_length = (sizes.free(program, tokens=t) for t in (False, True))
+    captured.given = {number: value for number, value in enumerate(inputs) if not isinstance(value, Tensor)}
+    captured.held, captured.doubtful = sizes.held(program), sizes.doubtful(program, inputs)
+    _normalise(captured.graph)
+    return captured
+
+
+def as_module(captured: Captured) -> fx.GraphModule:
+    """The graph as it was captured, at full width and under its masks."""
+    graph, root = fx.Graph(), nn.Module()
+    new: dict[fx.Node, fx.Node] = {}
+    names = iter(captured.keys or (f"x{number}" for number in itertools.count()))
+    for node in captured.graph.nodes:
+        if node.op == "placeholder" and node.name in captured.tensors:
+            root.register_buffer(node.name, captured.tensors[node.name])
+            new[node] = graph.get_attr(node.name)
+        elif node.op == "placeholder":
+            new[node] = graph.placeholder(next(names))
+        elif node.op == "output":
+            leaves: Any = node.args[0]
+            graph.output(structured(captured.outputs, lambda place: new[leaves[place]]))  # noqa: B023
+        else:
+            new[node] = graph.node_copy(node, new.__getitem__)
+    return fx.GraphModule(root, graph, class_name="Captured")
+
+
+def structured(outputs: Any, leaf: Callable[[int], Any]) -> Any:
+    """What the model returned, under its names and in its order: logits need not come first."""
+    if isinstance(outputs, dict):
+        return {key: structured(value, leaf) for key, value in outputs.items()}
+    if isinstance(outputs, tuple):
+        return tuple(structured(value, leaf) for value in outputs)
+    return leaf(outputs)
+
+
+def _values(example: Any) -> tuple[Any, ...]:
+    return tuple(example.values()) if isinstance(example, Mapping) else (example,)
+
+
+class _Positional(nn.Module):
+    """The subnetwork with its inputs in order, since torch.export can't free the sizes of keyword arguments."""
+
+    def __init__(self, sub: Subnetwork, keys: tuple[str, ...] | None) -> None:
+        super().__init__()
+        self.sub = sub
+        self.keys = keys
+
+    def forward(self, *inputs: Any) -> Any:
+        if self.keys is None:
+            return plain_output(self.sub(*inputs))
+        return plain_output(self.sub(**dict(zip(self.keys, inputs, strict=True))))
+
+
+def _exported(
+    sub: Subnetwork, keys: tuple[str, ...] | None, inputs: tuple[Any, ...], free_sizes: bool, pictures: bool = True
+) -> ExportedProgram:
+    kinds = [type(module).__name__ for module in sub.modules()]
+    pictures &= free_sizes and not any(_ATTENTION.search(kind) or _PADS_BY_SIZE.search(kind) for kind in kinds)
+    shapes = {"inputs": tuple(_free(value, free_sizes, pictures) for value in inputs)}
+    try:
+        with quiet_export():
+            # an empty table decomposes nothing, but turns in-place operations into functional ones
+            program = _program(_Positional(sub, keys), inputs, shapes).run_decompositions({})
+    except Exception as error:
+        raise BadInput(
+            f"{type(sub.network).__name__} can't be captured by torch.export ({type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error) else 'no message'}); "
+            "its forward must not branch on values"
+        ) from error
+    if moved := sorted(program.graph_signature.buffers_to_mutate.values()):
+        name = moved[0].removeprefix("sub.network.")
+        raise BadInput(f"{name}: the forward pass updates this buffer, which a shrunk network can't; take that out")
+    # a flattened picture has as many features as its size says: then the size is not free after all
+    if pictures and _size_in_features(program.graph):
+        return _exported(sub, keys, inputs, free_sizes, pictures=False)
+    return program
+
+
+def _program(module: nn.Module, inputs: tuple[Any, ...], shapes: dict[str, Any]) -> ExportedProgram:
+    """As it runs; or where len(x) or the like made a number of the batch size, as its source reads."""
+    from torch._dynamo.exc import UserError  # which takes a second to import, and export needs it anyway
+
+    try:
+        return torch.export.export(module, inputs, dynamic_shapes=shapes)
+    except UserError:
+        with suppress(Exception):  # if that fails too, the first error says more of what is wrong
+            return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
+        raise
+
+
+def _size_in_features(graph: fx.Graph) -> bool:
+    values = (node.meta.get("val") for node in graph.nodes)
+    rows = (v for v in values if isinstance(v, Tensor) and v.dim() == 2 and v.is_floating_point())
+    return any(isinstance(v.shape[1], torch.SymInt) for v in rows)
+
+
+def _free(value: Any, lengths: bool, pictures: bool) -> Any:
+    """The free dimensions of an input: the batch; height and width of pictures; the length of token sequences."""
+    if not isinstance(value, Tensor):
+        return None
+    if value.dim() and value.shape[0] < 2:
+        raise BadInput(f"the example has a batch of {value.shape[0]}; give at least two samples, so that it stays free")
+    free: dict[int, Any] = {0: Dim.DYNAMIC} if value.dim() else {}
+    if lengths if sizes.is_tokens(value) else pictures:
+        free |= dict.fromkeys(sizes.size_dims(value), Dim.AUTO)
+    return free
+
+
+@contextmanager
+def quiet_export() -> Iterator[None]:
+    """Without the deprecation that torch's own exporter trips over, and without what it prints and logs: whole graphs,
+    before it raises what the caller puts into a sentence."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
+            warnings.filterwarnings(
+                "ignore", message="The tensor attribute .* assigned during export"
+            )  # noted features
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _lifted(program: ExportedProgram, example: Any) -> Captured:
+    captured = Captured(graph=program.graph_module.graph, tensors={}, names={})
+    parameters = set()
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT:
+            continue
+        place, name = spec.arg.name, str(spec.target)
+        tensor = program.state_dict.get(name, program.constants.get(name))
+        if not isinstance(tensor, Tensor):
+            raise BadInput(f"{name}: a {type(tensor).__name__} inside the model can't be carried into the graph")
+        captured.tensors[place] = tensor.detach()
+        captured.names[place] = name.removeprefix("sub.network.")
+        if spec.kind == InputKind.PARAMETER:
+            parameters.add(place)
+        gate = _GATE_MASK.fullmatch(name)
+        if gate:
+            captured.gates[int(gate[1])] = place
+    captured.trainable = frozenset(parameters)
+    captured.keys = tuple(example) if isinstance(example, Mapping) else None
+    leaves: Any = next(node for node in captured.graph.nodes if node.op == "output").args[0]
+    captured.outputs = tree_unflatten(range(len(leaves)), program.call_spec.out_spec)
+    return captured
+
+
+# normal forms
+
+
+def _normalise(graph: fx.Graph) -> None:
+    """Checks dropped, BatchNorm as one node, splits as slices, channel shuffles as one permutation, products with a
+    transposed matrix as linear layers, addcmul as a product and a sum, stacks as concatenations."""
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if any(check in str(node.target) for check in _CHECKS) and not node.users:
+            graph.erase_node(node)
+    for form in (_batch_norm, _split, _shuffle, _linear, _addcmul, _stack):
+        for node in list(graph.nodes):
+            if node.op == "call_function" and node.graph is graph and not node._erased:
+                form(graph, node)
+    graph.eliminate_dead_code()
+    graph.lint()
+
+
+def _replace(graph: fx.Graph, old: fx.Node, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    with graph.inserting_before(old):
+        new = graph.call_function(target, args)
+    new.meta = dict(old.meta)
+    old.replace_all_uses_with(new)
+    graph.erase_node(old)
+
+
+def _batch_norm(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target is not aten._native_batch_norm_legit_no_training.default:
+        return
+    x, weight, bias, mean, variance, momentum, epsilon = node.args
+    for user in list(node.users):
+        if user.target is operator.getitem and user.args[1] == 0:
+            args = (x, weight, bias, mean, variance, False, momentum, epsilon, False)
+            user.meta = {**node.meta, "val": user.meta["val"]}
+            _replace(graph, user, aten.batch_norm.default, args)
+
+
+_SPLITS = (aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int)
+
+
+def _split(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target not in _SPLITS or any(user.target is not operator.getitem for user in node.users):
+        return
+    x: Any = node.args[0]
+    rank = x.meta["val"].dim()
+    position = 1 if node.target is aten.unbind.int else 2
+    dim = int(node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)) % rank  # type: ignore[arg-type]
+    if node.target is aten.unbind.int:
+        for user in list(node.users):
+            _replace(graph, user, aten.select.int, (x, dim, user.args[1]))
+        return
+    widths = [part.shape[dim] for part in node.meta["val"]]
+    if not all(isinstance(width, int) for width in widths):
+        return
+    for user in list(node.users):
+        which: Any = user.args[1]
+        start = sum(widths[:which])
+        _replace(graph, user, aten.slice.Tensor, (x, dim, start, start + widths[which]))
+
+
+def shuffled(x: Tensor, dim: int, order: tuple[int, ...]) -> Tensor:
+    """Channels in another order: what view, transpose and view back come to in a channel shuffle."""
+    return x.index_select(dim, torch.tensor(order, device=x.device))
+
+
+def _shuffle(graph: fx.Graph, node: fx.Node) -> None:
+    """view [N, g, C/g, …] -> transpose -> (clone) -> view [N, C, …] becomes one permutation of C."""
+    if node.target not in _VIEWS or len(node.users) != 1:
+        return
+    (swap,) = node.users
+    if swap.target is not aten.transpose.int or len(swap.users) != 1 or sorted(swap.args[1:]) != [1, 2]:  # type: ignore[type-var]
+        return
+    (last,) = swap.users
+    if last.target is aten.clone.default and len(last.users) == 1:
+        (last,) = last.users
+    if last.target not in _VIEWS:
+        return
+    x: Any = node.args[0]
+    before, split, after = (n.meta["val"].shape for n in (x, node, last))
+    if len(before) != len(after) or len(split) != len(before) + 1 or len(before) < 2:
+        return
+    if not all(same(a, b) for a, b in zip(before, after, strict=True)):
+        return
+    if not all(isinstance(n, int) for n in (before[1], *split[1:3])) or split[1] * split[2] != before[1]:
+        return
+    order = torch.arange(before[1]).view(split[1], split[2]).t().reshape(-1).tolist()
+    _replace(graph, last, shuffled, (x, 1, tuple(order)))
+
+
+def _linear(graph: fx.Graph, node: fx.Node) -> None:
+    """x · wᵀ (+ b) becomes linear(x, w, b): the rules look for a layer's own weight; a transposed one is computed."""
+    if node.target not in (aten.matmul.default, aten.mm.default, aten.addmm.default) or node.kwargs:
+        return
+    args: list[Any] = list(node.args)
+    bias = args.pop(0) if node.target is aten.addmm.default else None
+    x, turned = args
+    weight = _untransposed(turned)
+    if weight is None or x.meta["val"].dim() < 2:
+        return
+    if bias is None:
+        _replace(graph, node, aten.linear.default, (x, weight))
+    elif bias.meta["val"].shape == weight.meta["val"].shape[:1]:
+        _replace(graph, node, aten.linear.default, (x, weight, bias))
+
+
+def _untransposed(node: fx.Node) -> Any:
+    """The matrix that this is the transpose of, where that one is not computed itself; else None."""
+    places: Any = None
+    if node.target is aten.t.default:
+        places = (1, 0)
+    elif node.target is aten.permute.default:
+        places = node.args[1]
+    elif node.target is aten.transpose.int and node.args[1] != node.args[2]:
+        places = sorted((int(d) % 2 for d in node.args[1:3]), reverse=True)  # type: ignore[arg-type]
+    if places is None or [d % 2 for d in places] != [1, 0]:
+        return None
+    matrix: Any = node.args[0]
+    return matrix if matrix.op == "placeholder" and matrix.meta["val"].dim() == 2 else None
+
+
+def _addcmul(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target is not aten.addcmul.default:
+        return
+    x, product, *others = [*node.args, *node.kwargs.values()]
+    for other in others:  # the second tensor, and a number where the product is scaled
+        with graph.inserting_before(node):
+            made = graph.call_function(aten.mul.Tensor, (product, other))
+        val = aten.mul.Tensor(*fx.map_arg(made.args, lambda n: n.meta["val"]))
+        made.meta, product = {**node.meta, "val": val}, made
+    _replace(graph, node, aten.add.Tensor, (x, product))
+
+
+def _stack(graph: fx.Graph, node: fx.Node) -> None:
+    if node.target is not aten.stack.default:
+        return
+    parts: Any = node.args[0]
+    dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    dim %= node.meta["val"].dim()
+    spread = []
+    for part in parts:
+        with graph.inserting_before(node):
+            made = graph.call_function(aten.unsqueeze.default, (part, dim))
+        made.meta = {**node.meta, "val": aten.unsqueeze.default(part.meta["val"], dim)}
+        spread.append(made)
+    _replace(graph, node, aten.cat.default, (spread, dim))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are one, without adding a guard where they are symbols."""
+    return bool(expression(a) == expression(b))
+
+
+def expression(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.expr

@@ -1,0 +1,248 @@
+"""The sentences of the page: what to mind, what groups are called, how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bise.reporting.facts import Facts, place_of
+
+FEW = 20
+"""Samples below which a group's figure is uncertain."""
+
+
+def percent(value: float | None, digits: int = 0) -> str:
+    """A share as a percentage, its sign kept on the line; a dash where there is none."""
+    return "–" if value is None else f"{100 * value:.{digits}f}\u202f%"
+
+
+def warnings(facts: Facts) -> list[str]:
+    """What a reader should mind, in plain words."""
+    out: list[str] = []
+    summary, data = facts.summary, facts.data
+    selection = summary.get("selection") or {}
+    if selection.get("kind") == "last":
+        how = "without validation data"
+        if selection.get("val"):
+            how = "before any was judged on the validation data"
+        out.append(f"The mask was chosen {how}: it is the one of the last epoch, which need not be the best.")
+    small = data.get("small_cells") or {}
+    if small.get("count") or small.get("none"):
+        out.append(_small(facts, small))
+    notes = [str(note) for note in summary.get("notes") or []]
+    if data.get("without_bias"):
+        notes = [note for note in notes if "training samples lack a bias label" not in note]  # it says the same
+        out.append(
+            f"{data['without_bias']:,} of {data['train']:,} training samples have no label for"
+            f" {' or '.join(facts.biases)};"
+            f" they count for the {facts.target} only."
+        )
+    if "pseudo" in data:
+        out.append(_pseudo(data["pseudo"], facts.bias))
+    audited = facts.models.get("vanilla", {})
+    if audited.get("without_bias"):
+        which = " or ".join(facts.biases)
+        out.append(f"{audited['without_bias']:,} test samples have no label for {which} and are in no group.")
+    if audited.get("alignment") == "measured":
+        out.append(f"Which {facts.bias} helps was measured on the test samples themselves, not on the training data.")
+    few = [n for n in (audited.get("n_by_group") or {}).values() if n < FEW]
+    if few:
+        out.append(
+            f"Test groups with fewer than {FEW} samples: {len(few)} of {len(audited['n_by_group'])}, so the worst"
+            " group's figure is uncertain."
+        )
+    out += _at_chance(facts)
+    barriers = facts.shrunk.get("barriers") or []
+    if barriers:
+        out.append(
+            f"{len(barriers)} operation{'s' * (len(barriers) > 1)} could not be shrunk and kept closed units at full"
+            f" width: {'; '.join(str(b) for b in barriers[:5])}."
+        )
+    weights = summary.get("weights") or {}
+    if "before" in weights and weights["before"] != weights.get("after"):
+        out.append("The model's weights are not the ones from before; this should never happen, please report it.")
+    if (facts.config.get("extract") or {}).get("bn", "frozen") != "frozen":
+        out.append("The subnetwork has BatchNorm statistics of its own (bn is not frozen); other weights are shared.")
+    out += [note[:1].upper() + note[1:] + "." for note in notes]
+    if str(facts.config.get("command", "")).startswith("bise demo"):
+        out.append(
+            "This is the demo. Its settings were chosen by the gain on three seeds, test set included: a show-piece,"
+            " not an estimate of what to expect elsewhere."
+        )
+    return out
+
+
+def _at_chance(facts: Facts) -> list[str]:
+    """A sentence for each network that is no surer than one that gives every sample the same answer."""
+    out = []
+    for key, which in (
+        ("subnetwork", "subnetwork"),
+        ("refitted", "refitted network"),
+        ("finetuned", "finetuned network"),
+    ):
+        found = facts.models.get(key) or {}
+        cells = [cell_of(facts, name) for name in found.get("by_group") or ()]
+        if not cells or None in cells:
+            continue
+        same = max(Counter(cell[0] for cell in cells if cell is not None).values()) / len(cells)
+        if same < 1 and found["interval"]["unbiased"][0] <= same:
+            out.append(
+                f"The {which} is right on {percent(found['unbiased'])} as the mean of all groups, and one that"
+                f" gives every sample the same answer on {percent(same)}: it can’t be told from that."
+            )
+    return out
+
+
+def _small(facts: Facts, small: Mapping[str, Any]) -> str:
+    """Of the training groups that conflict, those with few samples or none."""
+    few, none = small["count"], small.get("none", 0)
+    text = f"Of the {small['of'] + none:,} training groups in which {facts.misleads}, "
+    said = [f"{few:,} {'has' if few == 1 else 'have'} fewer than {small['fewer_than']} samples"] if few else []
+    said += [f"{none:,} {'has' if none == 1 else 'have'} none"] if none else []
+    text += f"{' and '.join(said)}, so little could be learned from them."
+    names = ", ".join(f"{group_text(facts, n)} ({k})" for n, k in list(small.get("smallest", {}).items())[:3])
+    return f"{text} The smallest: {names}." if names else text
+
+
+def _pseudo(quality: Mapping[str, float], bias: str) -> str:
+    text = f"No labels of {bias} were used: they are guesses of a model that was trained briefly."
+    if quality.get("recall") is None:
+        return text + " There are no true labels to compare the guesses with."
+    return (
+        f"{text} Against the true labels they find {percent(quality['recall'])} of the conflicting samples, and"
+        f" {percent(quality['precision'])} of those they mark are such."
+    )
+
+
+def group_text(facts: Facts, name: str) -> str:
+    """A group's name from the summary, with the labels' own names: "digit 3, colour red"."""
+    cell = cell_of(facts, name)
+    return name if cell is None else cell_text(facts, *cell)
+
+
+def cell_text(facts: Facts, y: int, b: tuple[int, ...]) -> str:
+    """The same of a cell by its numbers."""
+    labels = [f"{bias} {facts.bias_name(k, v)}" for k, (bias, v) in enumerate(zip(_biases(facts, b), b, strict=True))]
+    return ", ".join([f"{facts.target} {facts.class_name(y)}", *labels])
+
+
+def _biases(facts: Facts, b: tuple[int, ...]) -> list[str]:
+    named = facts.biases
+    return named if len(named) == len(b) else [f"bias {k + 1}" for k in range(len(b))] if len(b) > 1 else ["bias"]
+
+
+def cell_of(facts: Facts, name: str) -> tuple[int, tuple[int, ...]] | None:
+    """(y, (b, …)) of a cell by its name, as the summary lists it or as "y=3 b=(1, 0)"; None for any other group."""
+    listed = (facts.data.get("cells") or {}).get(name)
+    if listed:
+        return listed[0], tuple(listed[1:])
+    if facts.data.get("target") == "y":  # then these are labels, of too many cells to be listed
+        return None
+    left, _, right = name.partition(" b=")
+    try:
+        y = int(left.removeprefix("y="))
+        return y, tuple(int(part) for part in right.strip("()").split(",") if part.strip())
+    except ValueError:
+        return None
+
+
+def commands(facts: Facts) -> list[str]:
+    """The commands that make this run again, by its configuration."""
+    config = facts.config
+    if "command" in config:
+        made = f"{config['command']} --out {facts.place}"
+        return [made, _refit_command(facts, facts.place)] if facts.refit else [made]
+    source = config.get("source") or {}
+    out = facts.place
+    lines = []
+    if config.get("job") == "train":
+        lines.append(_train_command(config, source, out))
+    if "extract" in config:
+        lines.append(_extract_command(config, source, out))
+    if facts.refit:
+        lines.append(_refit_command(facts, out))
+    tuned = facts.summary.get("finetune")
+    if tuned and "extract" in config:
+        options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "sampler", "seed") if key in tuned}
+        options |= {key: tuned.get(key) or None for key in ("margin", "jitter")}
+        options["device"] = facts.finetune.get("device")
+        paper = " --preset paper" if tuned.get("weights") == "paper" else ""
+        lines.append(f"bise finetune {out}{paper}{_options(options)}")
+    return lines + _shrink_commands(facts, out)
+
+
+def _refit_command(facts: Facts, out: str) -> str:
+    fields = facts.refit["refit"]
+    options = {key: fields[key] for key in ("on", "folds", "seed")}
+    options |= {"bottleneck": facts.refit.get("bottleneck"), "device": facts.refit.get("device")}
+    l2 = "".join(f" --l2 {_number(value)}" for value in fields["l2"])
+    return f"bise refit {out}{_options(options)}{l2}{' --keep-worse' if fields['keep_worse'] else ''}"
+
+
+def _shrink_commands(facts: Facts, out: str) -> list[str]:
+    """For each network that was shrunk by a command of its own, which measures latency."""
+    lines = []
+    for name in ("subnetwork", "refitted", "finetuned"):
+        figures = (facts.summary.get(name) or {}).get("shrunk") or {}
+        if "latency_by_batch" in figures:
+            files = {
+                "onnx" if file.endswith(".onnx") else "out": place_of(Path(part.get("path", file)))
+                for file, part in figures["files"].items()
+            }
+            of = "" if name == "subnetwork" else f" --of {name}"
+            lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {file}" for key, file in files.items()))
+    return lines
+
+
+def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
+    arguments = source.get("data_arguments") or {}
+    rho = arguments.get("rho")
+    options = {
+        "rho": ",".join(f"{r:g}" for r in rho) if isinstance(rho, list) else rho,
+        "seed": arguments.get("seed"),
+        "protocol": arguments.get("protocol"),
+        "epochs": ((config.get("recipe") or {}).get("train") or {}).get("epochs"),
+        "weights": config.get("weights"),
+        "select": arguments.get("select"),
+        "data_root": arguments.get("root"),
+        "limit": arguments.get("limit"),
+        "out": out,
+    }
+    return f"bise train {shlex.quote(str(arguments.get('recipe', '')))}{_options(options)}"
+
+
+def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
+    made = str(source.get("data", "")).startswith(("bise.jobs.recipes:", "bise.jobs.demo:"))
+    # such a run's weights lie in the folder of the run that trained them
+    where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
+    if not made:
+        where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
+    fields = config["extract"]
+    named = ("gamma", "head_epochs", "mi", "margin", "smoothing", "bn", "batch_size", "steps", "upsilon", "patience")
+    options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in (*named, "seed")}
+    options["jitter"] = fields.get("jitter") or None
+    options |= {"bottleneck": config.get("bottleneck"), "device": config.get("device"), "out": out}
+    sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
+    # a recipe may augment by itself, so that its run has to say it either way
+    augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
+    usual = config.get("preset") not in ("paper", "authors")
+    precision = fields.get("precision")
+    options["precision"] = None if precision == ("auto" if usual else "fp32") else precision
+    baseline = "" if fields.get("baseline", usual) == usual else " --no-baseline" if usual else " --baseline"
+    return f"bise extract{_options(options)}{augment}{baseline}{sites}"
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return "".join(
+        f" --{key.replace('_', '-')} {value if key == 'out' else shlex.quote(_number(value))}"
+        for key, value in options.items()
+        if value is not None
+    )
+
+
+def _number(value: Any) -> str:
+    """As short as it can be without another value."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
