@@ -25,15 +25,15 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
+from bise.base.files import read_json, write_json
 from bise.data import Labelled
 from bise.data.core.cells import Cells
 from bise.data.core.contract import labels
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.files import read_json, write_json
+from bise.extraction.margins import MARGIN, SMOOTHING
 from bise.methods.finetuning import owning
 from bise.runs.folder import machine
-from bise.extraction.margins import MARGIN, SMOOTHING
 
 PAGE = Path(__file__).parent.parent / "docs" / "choosing.md"
 EPOCHS = (3, 5, 8, 12, 20, 60)

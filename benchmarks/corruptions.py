@@ -25,8 +25,9 @@ import torch
 from page import fill
 from torch import Tensor
 
-from bise.data.sets.cifar10 import cifar10
+from bise.base.files import write_json
 from bise.data.core.contract import stored
+from bise.data.sets.cifar10 import cifar10
 from bise.data.sets.corrupted_cifar10 import LISTS, corrupted_cifar10
 from bise.data.sets.corruptions import CORRUPTIONS, corrupt
 from bise.data.sets.corruptions.blur import defocus_blur, gaussian_blur
@@ -34,7 +35,6 @@ from bise.data.sets.corruptions.digital import affine, sampled
 from bise.data.sets.corruptions.filters import along_both, gaussian_matrix, grid
 from bise.data.sets.corruptions.water import water
 from bise.data.sets.draws import Draws
-from bise.base.files import write_json
 from bise.runs.folder import machine
 
 ROOT = Path(__file__).parent.parent

@@ -26,14 +26,14 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import bise
-from bise.extraction.config import ExtractConfig
+from bise.base.files import read_tensors, write_json
 from bise.data.core.contract import Labelled
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.files import read_tensors, write_json
+from bise.extraction.config import ExtractConfig
 from bise.methods.finetuning import owning
-from bise.network.size import size
 from bise.network.architectures.small import SimpleConvNet
+from bise.network.size import size
 from bise.runs.folder import machine
 
 PRESETS = {

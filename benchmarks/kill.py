@@ -31,12 +31,8 @@ import torch._dynamo  # what optimizers bring in when they first step
 import torch.export._trace  # and what shrinking brings in
 from safetensors import safe_open
 
-import bise.jobs.work
-import bise.reporting.page
-import bise.cli.terminal
-import bise.jobs.train  # noqa: F401
-from bise.cli.app import main
 from bise.base.files import read_json, write_json
+from bise.cli.app import main
 from bise.runs.folder import machine
 
 TIMES = ("seconds", "phases", "machine")

@@ -21,13 +21,13 @@ import torch
 from page import fill
 
 import bise
+from bise.base.files import write_json
 from bise.data.core.cells import Cells
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.files import write_json
+from bise.jobs.recipes import Recipe, recipe, splits, start
 from bise.methods.finetuning import owning
 from bise.network.size import size, sparsity
-from bise.jobs.recipes import Recipe, recipe, splits, start
 from bise.runs.folder import machine
 
 ROOT = Path(__file__).parent.parent

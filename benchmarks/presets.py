@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 import bise
+from bise.base.files import write_json
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.files import write_json
 from bise.methods.finetuning import owning
 from bise.network.architectures.small import SimpleConvNet
 from bise.runs.folder import machine

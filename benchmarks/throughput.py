@@ -24,11 +24,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import bise
+from bise.base.files import write_json
 from bise.data.core.contract import Labelled
 from bise.data.core.transforms import Transform
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.files import write_json
 from bise.methods.finetuning import owning
 from bise.network.architectures.small import SimpleConvNet
 from bise.network.architectures.vision import torchvision

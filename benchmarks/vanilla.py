@@ -19,13 +19,13 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as kernels
 
 import bise
+from bise.base.files import write_json, write_tensors
 from bise.data.core.contract import Labelled
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.files import write_json, write_tensors
 from bise.methods.finetuning import owning
-from bise.network.size import size
 from bise.network.architectures.small import SimpleConvNet
+from bise.network.size import size
 from bise.runs.folder import machine
 
 

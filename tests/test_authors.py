@@ -19,16 +19,16 @@ import bise
 from bise import BadInput, ExtractConfig
 from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.sets.biased_mnist import drawn
 from bise.data.core.contract import Labelled
 from bise.data.core.sampling import sample_weights
-from bise.network.gates import Subnetwork
-from bise.network.masked_norm import masked_layer_norm
+from bise.data.sets.biased_mnist import drawn
+from bise.jobs.recipes import PAPER, architecture, preset_changes, recipe, splits, start
 from bise.network.architectures.pretrained import bert
 from bise.network.architectures.reference import as_if_trained
 from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.network.gates import Subnetwork
+from bise.network.masked_norm import masked_layer_norm
 from bise.network.placement import place
-from bise.jobs.recipes import PAPER, architecture, preset_changes, recipe, splits, start
 
 # weights
 

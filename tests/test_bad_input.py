@@ -17,9 +17,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
+from bise.base.errors import BadInput
 from bise.cli.app import app
 from bise.data import Labelled
-from bise.base.errors import BadInput
 from bise.jobs.sources import trust_run
 from conftest import copy_run, toy, toy_model
 from small_texts import WORDS

@@ -13,10 +13,11 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import ExtractConfig
 from bise.data import Labelled, labels
-from bise.network.gates import slope
-from bise.extraction.objective import group_weights, information, information_gradient, joint_table
-from bise.extraction.scores import Scores
+from bise.data.core.weights import group_weights
 from bise.extraction.early_stopping import coast, settled
+from bise.extraction.objective import information, information_gradient, joint_table
+from bise.extraction.scores import Scores
+from bise.network.gates import slope
 from conftest import toy, toy_inputs, toy_model, trained
 
 BRIEF = {"upsilon": 1, "steps": 4, "batch_size": 60, "head_epochs": 2}

@@ -24,12 +24,12 @@ from typer.testing import CliRunner
 import bise
 from bise import BadInput, BiseWarning
 from bise.cli.app import app
-from bise.extraction.config import ExtractConfig
 from bise.data import Labelled, PictureFiles, Transform
 from bise.data.core.coders import coder_of
 from bise.data.core.identity import identity_of, same_samples
 from bise.data.core.tokens import Sentences
 from bise.engine.checkpoints import Checkpoint
+from bise.extraction.config import ExtractConfig
 from bise.network.architectures.vision import torchvision
 from conftest import toy, toy_model, trained
 

@@ -49,7 +49,7 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_is_typed_and_holds_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"bise/py.typed", "bise/report/page.js", "bise/report/style.css"} <= set(names)
+    assert {"bise/py.typed", "bise/reporting/page.js", "bise/reporting/style.css"} <= set(names)
     assert not any("test" in name for name in names)
 
 

@@ -13,19 +13,13 @@ from torch.nn import functional as F
 
 import bise
 from bise import BadInput
-from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Cells, load
 from bise.data.core.sampling import sample_weights
-from bise.network.gates import slope
-from bise.extraction.objective import (
-    cross_entropies,
-    information,
-    information_gradient,
-    joint_table,
-    log_priors,
-    weighted_mean,
-)
+from bise.engine.losses import cross_entropies, log_priors, weighted_mean
+from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
+from bise.extraction.objective import information, information_gradient, joint_table
 from bise.extraction.scores import Scores
+from bise.network.gates import slope
 
 
 def mi(p, b, include=None):

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 import bise
 from bise import BadInput
 from bise.cli.app import app
-from bise.data.sets.cifar10 import cifar10
 from bise.data.core.coders import coder_of
 from bise.data.own.folders import read_hugging_face
 from bise.data.own.tables import read_table
+from bise.data.sets.cifar10 import cifar10
 from bise.network.architectures.pretrained import bert
 from bise.network.weights import read_state
 

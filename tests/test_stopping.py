@@ -23,15 +23,15 @@ from typer.testing import CliRunner
 
 import bise
 from bise import BadInput, BiseWarning
-from bise.cli.app import app
-from bise.extraction.config import ExtractConfig, TrainConfig
-from bise.data import Labelled, PictureFiles, Transform
-from bise.data.core.identity import data_sha256
-from bise.jobs.demo import demo, digit_net
-from bise.engine.checkpoints import Checkpoint
-from bise.engine.training import _Training
 from bise.base.errors import NonFinite
 from bise.base.files import read_json
+from bise.cli.app import app
+from bise.data import Labelled, PictureFiles, Transform
+from bise.data.core.identity import data_sha256
+from bise.engine.checkpoints import Checkpoint
+from bise.engine.training import _Training
+from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.jobs.demo import demo, digit_net
 from bise.runs.folder import _difference
 from conftest import copy_run, toy, toy_model, trained
 

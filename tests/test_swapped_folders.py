@@ -13,15 +13,15 @@ import torch
 
 import bise
 from bise import BadInput
-from bise.engine.checkpoints import Checkpoint
 from bise.base.errors import Unwritable
-from bise.runs.events import append_events
 from bise.base.files import append_bytes, read_bytes, read_json, read_tensors, write_bytes, write_json
+from bise.base.plain import NotPlain, check_plain, make_folder, move, remove, remove_empty, remove_folder
+from bise.engine.checkpoints import Checkpoint
 from bise.network.gates import Subnetwork
 from bise.network.placement import place
-from bise.base.plain import NotPlain, check_plain, make_folder, move, remove, remove_empty, remove_folder
-from bise.runs.reading import read_run
+from bise.runs.events import append_events
 from bise.runs.folder import Run
+from bise.runs.reading import read_run
 from conftest import toy, toy_model
 
 SOURCE = Path(bise.__file__).parent
@@ -302,7 +302,9 @@ def by_path(tree: ast.AST, ours: set[str]):
 def of_file_modules(tree: ast.AST) -> set[str]:
     """The names that a module has from the file modules."""
     froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {alias.name for node in froms if node.module in ("bise.base.plain", "bise.base.files") for alias in node.names}
+    return {
+        alias.name for node in froms if node.module in ("bise.base.plain", "bise.base.files") for alias in node.names
+    }
 
 
 def test_only_the_file_modules_open_by_path_what_lies_in_a_run():
@@ -344,6 +346,7 @@ def test_the_walk_sees_what_it_looks_for(line):
 
 
 def test_the_walk_passes_over_texts_and_the_file_modules():
-    lines = "from bise.base.plain import move\nmove(p, q)\ntext.replace('a', 'b')\nreplace(config, a=1)\nmoment.replace(a=1)"
+    lines = "from bise.base.plain import move\nmove(p, q)\n"
+    lines += "text.replace('a', 'b')\nreplace(config, a=1)\nmoment.replace(a=1)"
     tree = ast.parse(lines)
     assert not list(by_path(tree, of_file_modules(tree)))

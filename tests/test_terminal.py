@@ -17,11 +17,11 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bise.cli.app import app
 from bise.base.errors import BadInput
+from bise.cli.app import app
+from bise.cli.terminal import Bars, audit_table, show_table, shrunk_table
 from bise.reporting.charts import short
 from bise.runs.folder import append_log
-from bise.cli.terminal import Bars, audit_table, show_table, shrunk_table
 from test_cli import QUICK
 
 

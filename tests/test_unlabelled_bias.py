@@ -8,12 +8,12 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise import BadInput, BiseWarning, ExtractConfig
-from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
 from bise.data import Labelled, labels
 from bise.data.core.cells import Cells
 from bise.data.core.sampling import sample_weights, strata
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
+from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
 from bise.extraction.objective import information, information_gradient, joint_table
 from conftest import toy, toy_model, trained
 

@@ -14,7 +14,14 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
-PARTS = ["bise.jobs.work", "bise.reporting.page", "bise.jobs.sources", "bise.cli.terminal", "bise.jobs.train", "bise.runs.verification"]
+PARTS = [
+    "bise.jobs.work",
+    "bise.reporting.page",
+    "bise.jobs.sources",
+    "bise.cli.terminal",
+    "bise.jobs.train",
+    "bise.jobs.verification",
+]
 PARTS += ["onnxruntime", "onnxscript", "torch._dynamo", "torch.export", "torch.onnx", "test_stopping"]
 """What would be imported in each fork."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -8,23 +8,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bise.base.version import VERSION
+
 if TYPE_CHECKING:
     from bise import data
-    from bise.measure.audits import Audit, audit
-    from bise.extraction.config import ExtractConfig, TrainConfig
     from bise.base.errors import BadInput, BiseWarning
-    from bise.network.shrinking.exporting import export
+    from bise.cli.terminal import Bars
     from bise.extraction.algorithm import extract
+    from bise.extraction.config import ExtractConfig, TrainConfig
+    from bise.jobs.exporting import export
+    from bise.measure.audits import Audit, audit
+    from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
+    from bise.methods.pseudo_labels import pseudo_bias
+    from bise.methods.refit.refitting import refit
     from bise.network.gates import Subnetwork, load, subnetwork
     from bise.network.placement import sites
-    from bise.methods.batch_norm import reestimate
-    from bise.methods.refit.refitting import refit
-    from bise.cli.terminal import Bars
     from bise.network.twin import fingerprint
-    from bise.methods.pseudo_labels import pseudo_bias
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Audit",
@@ -49,19 +51,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "auditing": ("Audit", "audit"),
-    "config": ("ExtractConfig", "TrainConfig"),
-    "errors": ("BadInput", "BiseWarning"),
-    "exporting": ("export",),
-    "extraction": ("extract",),
-    "finetuning": ("finetune",),
-    "gates": ("Subnetwork", "load", "subnetwork"),
-    "placement": ("sites",),
-    "reestimation": ("reestimate",),
-    "refitting": ("refit",),
-    "terminal": ("Bars",),
-    "twin": ("fingerprint",),
-    "unsupervised": ("pseudo_bias",),
+    "measure.audits": ("Audit", "audit"),
+    "extraction.config": ("ExtractConfig", "TrainConfig"),
+    "base.errors": ("BadInput", "BiseWarning"),
+    "jobs.exporting": ("export",),
+    "extraction.algorithm": ("extract",),
+    "methods.finetuning": ("finetune",),
+    "network.gates": ("Subnetwork", "load", "subnetwork"),
+    "network.placement": ("sites",),
+    "methods.batch_norm": ("reestimate",),
+    "methods.refit.refitting": ("refit",),
+    "cli.terminal": ("Bars",),
+    "network.twin": ("fingerprint",),
+    "methods.pseudo_labels": ("pseudo_bias",),
 }
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import torch
+from bise.jobs.verification import verify
 from PIL import Image
 from pyarrow import parquet
 from safetensors.torch import save_file
@@ -33,21 +34,20 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput
 from bise.data.core.cache import _whole
+from bise.data.core.coders import coder_of, word_pieces
+from bise.data.own.folders import read_hugging_face, read_image_folder
+from bise.data.own.tables import read_table
 from bise.data.sets.celeba import celeba
 from bise.data.sets.cifar10 import cifar10
 from bise.data.sets.cifar10c_archive import archive
 from bise.data.sets.civilcomments import IDENTITIES, civilcomments
-from bise.data.core.coders import coder_of, word_pieces
-from bise.data.own.folders import read_hugging_face, read_image_folder
 from bise.data.sets.idx import read_idx
-from bise.data.own.tables import read_table
 from bise.engine.checkpoints import Checkpoint
+from bise.jobs.sources import described_by
 from bise.jobs.work import extract_job
 from bise.network.architectures.pretrained import bert
 from bise.network.weights import read_state
-from bise.reporting import write_report
-from bise.jobs.sources import described_by
-from bise.runs.verification import verify
+from bise.reporting.writing import write_report
 
 ROOM = 1 << 30
 """Bytes of address space that reading may take beyond what the imported libraries have."""

@@ -246,7 +246,7 @@ FULL = """
 import resource, signal, sys
 import torch
 import bise
-from bise.network.shrinking.exporting import export
+from bise.jobs.exporting import export
 from conftest import toy_model
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

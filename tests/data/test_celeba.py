@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from bise import BadInput, TrainConfig
 from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.sets.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, read_attributes, read_partition
 from bise.data.core.sampling import sample_weights
+from bise.data.sets.celeba import IMAGENET_MEAN, IMAGENET_STD, celeba, read_attributes, read_partition
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.methods.finetuning import owning

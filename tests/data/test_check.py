@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 import bise
 from bise import BadInput
 from bise.cli.app import app
+from bise.cli.terminal import check_lines
 from bise.data import Labelled
 from bise.data.own.check import check
 from bise.data.own.tables import read_table
-from bise.cli.terminal import check_lines
 from conftest import toy
 
 

@@ -15,10 +15,10 @@ import bise
 from bise import BadInput, ExtractConfig
 from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.sets.civilcomments import IDENTITIES, civilcomments, read_comments
 from bise.data.core.coders import word_pieces
 from bise.data.core.sampling import sample_weights
 from bise.data.core.tokens import Sentences
+from bise.data.sets.civilcomments import IDENTITIES, civilcomments, read_comments
 from bise.network.architectures.pretrained import bert
 from bise.network.architectures.text import transformers
 

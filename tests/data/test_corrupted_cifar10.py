@@ -14,13 +14,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bise import BadInput
+from bise.base.errors import BiseWarning
 from bise.cli.app import app
 from bise.data import labels, load
-from bise.data.sets.cifar10 import cifar10
 from bise.data.core.contract import stored
+from bise.data.sets.cifar10 import cifar10
 from bise.data.sets.corrupted_cifar10 import LISTS, corrupted_cifar10, milestones
 from bise.data.sets.corruptions import CORRUPTIONS, corrupt
-from bise.base.errors import BiseWarning
 
 MODULE = importlib.import_module("bise.data.sets.corrupted_cifar10")
 

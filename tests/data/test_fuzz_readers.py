@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bise import BadInput, BiseWarning
-from bise.data.own.columns import read_columns
-from bise.data.sets.idx import read_idx
 from bise.data.core.pictures import read_picture
+from bise.data.own.columns import read_columns
 from bise.data.own.tables import read_table
+from bise.data.sets.idx import read_idx
 
 many = settings(
     max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True

@@ -13,12 +13,12 @@ from torch.utils.data import TensorDataset
 
 from bise import BadInput
 from bise.data import Labelled, labels, load, noisy_bias
-from bise.data.sets.biased_mnist import biased_mnist
 from bise.data.core.contract import Deferred
-from bise.data.sets.idx import read_idx
-from bise.data.sets.multi_color_mnist import LEFT, assign, colour, multi_color_mnist
 from bise.data.core.subset import subset
 from bise.data.core.transforms import Transform
+from bise.data.sets.biased_mnist import biased_mnist
+from bise.data.sets.idx import read_idx
+from bise.data.sets.multi_color_mnist import LEFT, assign, colour, multi_color_mnist
 from bise.measure.groups import group_accuracy
 
 

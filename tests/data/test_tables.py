@@ -11,15 +11,15 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from bise.data.facts import facts_of
 from PIL import Image
 
 from bise import BadInput, BiseWarning
 from bise.data import hugging_face, image_folder, labels, table
-from bise.data.own.coding import Coding
 from bise.data.core.numbering import held_out, number_labels
 from bise.data.core.pictures import check_pictures
+from bise.data.own.coding import Coding
 from bise.data.own.tables import read_table
-from bise.measure.evidence import facts_of
 
 PEOPLE = """age,job,sex,rich,part
 20,cook,F,no,train

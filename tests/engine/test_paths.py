@@ -12,11 +12,11 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise import ExtractConfig
-from bise.extraction.bias_head import BiasHeads, with_one
 from bise.data import Labelled
-from bise.network.gates import slope
-from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.extraction.bias_head import BiasHeads, with_one
 from bise.extraction.objective import information_gradient, joint_table
+from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.network.gates import slope
 from conftest import toy, toy_model, trained
 
 

@@ -9,10 +9,10 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise import BadInput
-from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.base.errors import BiseWarning
 from bise.data import Labelled
 from bise.engine.checkpoints import Checkpoint
-from bise.base.errors import BiseWarning
+from bise.extraction.config import ExtractConfig, TrainConfig
 from conftest import toy, toy_model, trained
 
 

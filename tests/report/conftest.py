@@ -11,13 +11,14 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 from typer.testing import CliRunner
 
+from bise.base.errors import BiseWarning
 from bise.cli.app import app
-from bise.data import Labelled, tokens
+from bise.data import Labelled
+from bise.data.core import tokens
 from bise.data.core.coders import coder_of
 from bise.data.core.naming import LabelNames
 from bise.data.own.tables import read_table
 from bise.jobs.demo import demo
-from bise.base.errors import BiseWarning
 from bise.jobs.work import extract_job, finetune_job, shrink_job
 from bise.reporting.facts import Facts
 from real_models import make

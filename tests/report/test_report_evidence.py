@@ -13,10 +13,10 @@ import torch
 import bise
 from bise.data.core.cells import Cells
 from bise.data.own.features import NumberColumn
-from bise.network.gates import threshold
 from bise.measure.evidence import answers, choose, figures, kinds, roundest, spread, thresholds
-from bise.reporting.examples import samples
 from bise.measure.showing import pixels, png_uri, restored
+from bise.network.gates import threshold
+from bise.reporting.examples import samples
 from report.conftest import page_facts, pictures, small_net
 
 SAMPLE = {"index": 0, "y": 0, "b": [1], "group": "y=0 b=1", "before": 1, "after": 0, "values": {"age": "30"}}

@@ -15,14 +15,15 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from bise import ExtractConfig, TrainConfig, cli
+from bise import ExtractConfig, TrainConfig
+from bise.base.errors import BadInput, BiseWarning
+from bise.base.markup import embedded, tag
+from bise.cli import app as cli
 from bise.cli.app import app
 from bise.extraction.config import RefitConfig
-from bise.base.errors import BadInput, BiseWarning
-from bise.reporting import add_report, write_report
 from bise.reporting.colours import DARK, LIGHT, contrast, heat
-from bise.base.markup import embedded, tag
 from bise.reporting.words import commands
+from bise.reporting.writing import add_report, write_report
 
 VOID = {"meta", "img", "input", "br", "link"}
 FIGURES = ("accuracy", "groups", "threshold", "samples", "removed", "course", "verified", "reproduce", "words")

@@ -12,8 +12,8 @@ from test_shrink_rules import Net, conv
 from torch import Tensor, fx, nn
 
 from bise.base.errors import BadInput
-from bise.network.gates import Subnetwork, subnetwork
 from bise.network.architectures.reference import REFERENCES, as_if_trained
+from bise.network.gates import Subnetwork, subnetwork
 from bise.network.placement import place
 from bise.network.shrinking import capture, rewritten
 from bise.network.shrinking.verify import TOLERANCE, as_float64, check, difference, in_float64

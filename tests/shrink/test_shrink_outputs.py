@@ -14,8 +14,8 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise.data import Labelled
-from bise.network.outputs import logits_tensor
 from bise.network.architectures.vision import torchvision
+from bise.network.outputs import logits_tensor
 from bise.network.shrinking import capture
 
 

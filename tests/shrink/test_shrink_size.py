@@ -7,9 +7,9 @@ import torch
 from test_shrink_models import close, made
 from torch import nn
 
-from bise.network.size import latency, parameters, size, sparsity
 from bise.network.architectures.reference import REFERENCES
 from bise.network.architectures.small import MLP, SimpleConvNet
+from bise.network.size import latency, parameters, size, sparsity
 
 
 def test_macs_by_hand() -> None:

@@ -21,8 +21,8 @@ import torch
 from typer.testing import CliRunner
 
 from bise import BadInput, BiseWarning, ExtractConfig
-from bise.cli.app import app
 from bise.base.files import write_json, write_tensors
+from bise.cli.app import app
 from bise.studies import work
 from bise.studies.catalogue import STUDIES
 from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part

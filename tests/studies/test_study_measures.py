@@ -13,11 +13,11 @@ import bise
 from bise import BadInput
 from bise.data import Labelled, labels
 from bise.engine.inputs import Inputs
-from bise.network.gates import Subnetwork
-from bise.network.size import size
-from bise.network.architectures.small import SimpleConvNet
-from bise.network.placement import place
 from bise.jobs.recipes import recipe
+from bise.network.architectures.small import SimpleConvNet
+from bise.network.gates import Subnetwork
+from bise.network.placement import place
+from bise.network.size import size
 from bise.studies.counting import count
 from bise.studies.job import Job
 from bise.studies.mask_counts import PAPER as COUNTS

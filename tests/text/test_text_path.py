@@ -16,8 +16,8 @@ from bise.data import Labelled
 from bise.data.core.coders import coder_of, word_pieces
 from bise.data.core.tokens import Sentences
 from bise.engine.inputs import Inputs
-from bise.network.outputs import call, logits_tensor
 from bise.network.architectures.pretrained import bert
+from bise.network.outputs import call, logits_tensor
 from small_texts import SHAPE, WORDS, small, wilds
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from bise.base import output
+from bise.base.output import show, show_json
 from bise.cli import interrupts
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
 from bise.cli.guard import VERBOSE, JsonOption, TrustOption
 from bise.cli.guard import guard as _guard
 from bise.cli.refit import refit
-from bise.base.output import show, show_json
-from bise.jobs.sources import own_data
 from bise.cli.reproduce import reproduce
 from bise.cli.usage import OneSentence
 from bise.cli.verify import verify
+from bise.jobs.sources import own_data
 
 app = typer.Typer(
     cls=OneSentence,
@@ -60,9 +60,9 @@ app.add_typer(data_app, name="data")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from bise import __version__
+        from bise.base.version import VERSION
 
-        show(f"bise {__version__}")
+        show(f"bise {VERSION}")
         raise typer.Exit
 
 
@@ -95,8 +95,8 @@ def demo(
 ) -> None:
     """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
     with _guard(resumable=True):
-        from bise.jobs.demo import demo as run_demo
         from bise.cli.terminal import Bars, show_run
+        from bise.jobs.demo import demo as run_demo
 
         folder = out or Path(f"runs/demo-{seed}")
         with Bars() as bars:
@@ -146,9 +146,9 @@ def train(
     """Train a vanilla model by a recipe, and audit it; go on with bise extract --from."""
     with _guard(resumable=True):
         from bise.base.files import finite
+        from bise.cli.terminal import Bars, audit_table, console, show_place, show_table
         from bise.jobs.recipes import recipe
         from bise.jobs.sources import rho_of
-        from bise.cli.terminal import Bars, audit_table, console, show_place, show_table
         from bise.jobs.train import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
@@ -203,10 +203,10 @@ def audit(
 ) -> None:
     """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
     with _guard():
-        import bise
         from bise.base.files import finite
-        from bise.jobs.work import audit_job
+        from bise.cli.terminal import Bars
         from bise.jobs.sources import given, given_for, trust_run
+        from bise.jobs.work import audit_job
 
         if trust and run is not None and from_run is None:
             trust_run(run)
@@ -215,7 +215,7 @@ def audit(
         else:
             network, load = given_for(run, model, weights, data, own, device)
         same = run is not None and data is None and from_run in (None, run)
-        with bise.Bars() as bars:
+        with Bars() as bars:
             found = audit_job(network, load, run, of=of, split=split, same=same, workers=workers, progress=bars)
         if as_json:
             show_json(finite(found.as_dict()))
@@ -280,12 +280,12 @@ def extract(
 ) -> None:
     """Find the subnetwork that doesn't lean on the bias; audits before and after where there is a test split."""
     with _guard(resumable=True):
+        from bise.cli.terminal import Bars, show_run
         from bise.extraction.config import PRESETS
-        from bise.jobs.work import extract_job
         from bise.jobs.recipes import preset_changes
         from bise.jobs.sources import given
-        from bise.cli.terminal import Bars, show_run
         from bise.jobs.train import recipe_of, searching
+        from bise.jobs.work import extract_job
 
         named: dict[str, Any] = {
             "gamma": gamma,
@@ -354,10 +354,10 @@ def finetune(
 ) -> None:
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard(resumable=True):
-        from bise.jobs.work import finetune_job
-        from bise.jobs.sources import described_by, device_named, source_of, trust_run
         from bise.cli.terminal import Bars, show_run
+        from bise.jobs.sources import described_by, device_named, source_of, trust_run
         from bise.jobs.train import finetune_settings
+        from bise.jobs.work import finetune_job
 
         if trust:
             trust_run(run)
@@ -391,9 +391,9 @@ def report(
 ) -> None:
     """Make the run's page again: one file, no network, for a reader who knows no code."""
     with _guard():
+        from bise.cli.terminal import Bars
         from bise.jobs.report import report_job
         from bise.jobs.sources import trust_run
-        from bise.cli.terminal import Bars
 
         if trust:
             trust_run(run)

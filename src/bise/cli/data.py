@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bise.cli.guard import JsonOption, guard
 from bise.base.output import show, show_json
+from bise.cli.guard import JsonOption, guard
 from bise.jobs.sources import own_data
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
@@ -25,8 +25,8 @@ def data_check(
     """The groups, how uneven they are, and whether extraction can work on them; exit code 1 where it can't."""
     with guard():
         from bise.base.files import SCHEMA, finite
-        from bise.jobs.work import check_job
         from bise.cli.terminal import Bars, check_lines
+        from bise.jobs.work import check_job
 
         with Bars() as bars:
             found = check_job(source, own, files=files, progress=bars)
@@ -72,8 +72,8 @@ def data_download(
 ) -> None:
     """Fetch a data set's original files and check them; what is there already is left alone."""
     with guard():
-        from bise.data import download
         from bise.cli.terminal import Bars
+        from bise.data import download
 
         with Bars() as bars:
             folder = download(name, data_root, progress=bars)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bise.cli.guard import JsonOption, TrustOption, guard
 from bise.base.output import show_json
+from bise.cli.guard import JsonOption, TrustOption, guard
 
 
 def shrink(
@@ -40,9 +40,9 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
     """Shrink a run's network, write each file that is named, and show the figures."""
     from bise.base.errors import BadInput
     from bise.base.files import finite
-    from bise.jobs.work import shrink_job
-    from bise.jobs.sources import source_of, trust_run
     from bise.cli.terminal import Bars, console, show_table, shrunk_table
+    from bise.jobs.sources import source_of, trust_run
+    from bise.jobs.work import shrink_job
 
     for path, endings in files:
         if path is not None and path.suffix not in endings:

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bise.cli import interrupts
 from bise.base.errors import BadInput, BiseWarning, Unwritable, cautions_go_to
 from bise.base.output import one_line, tell
+from bise.cli import interrupts
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
 TrustOption = Annotated[

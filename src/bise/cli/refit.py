@@ -40,9 +40,9 @@ def refit(
 ) -> None:
     """Fit the last linear layer anew on the subnetwork's features, all groups evenly; no other weight changes."""
     with guard(resumable=True):
+        from bise.cli.terminal import Bars, show_run
         from bise.jobs.refit import refit_job
         from bise.jobs.sources import device_named, source_of, trust_run
-        from bise.cli.terminal import Bars, show_run
 
         changes: dict[str, Any] = {"on": on, "folds": folds, "seed": seed, "keep_worse": keep_worse}
         changes |= {"l2": tuple(l2)} if l2 else {}

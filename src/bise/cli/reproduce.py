@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bise.cli.guard import JsonOption, guard
 from bise.base.output import show, show_json
+from bise.cli.guard import JsonOption, guard
 
 
 def reproduce(
@@ -55,12 +55,12 @@ def reproduce(
     """The paper's tables and figures: runs what is missing, row by row, and goes on where it was stopped."""
     with guard(how="the same command goes on behind the last row that was written"):
         from bise.base.errors import BadInput
+        from bise.cli.terminal import Bars
         from bise.studies.catalogue import STUDIES, studies_named
         from bise.studies.page import lines_of, read, write_page
         from bise.studies.reproduction import Limits
         from bise.studies.reproduction import reproduce as carry_out
         from bise.studies.scale import scale_named
-        from bise.cli.terminal import Bars
 
         chosen = scale_named(scale)
         if compiled:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bise.cli.guard import JsonOption, TrustOption, guard
 from bise.base.output import show_json
+from bise.cli.guard import JsonOption, TrustOption, guard
 
 SIGNS = {"holds": "✓ holds", "broken": "✗ broken", "unchecked": "○ unchecked"}
 
@@ -34,9 +34,9 @@ def verify(
 
         from bise.base.errors import BadInput
         from bise.base.files import SCHEMA
-        from bise.jobs.sources import data_of, model_of, model_of_run, trust_run
         from bise.cli.terminal import console, show_table
-        from bise.runs.verification import verify as check
+        from bise.jobs.sources import data_of, model_of, model_of_run, trust_run
+        from bise.jobs.verification import verify as check
 
         if weights is not None and model is None:
             raise BadInput("--weights needs the model that they belong to; name it with --model")

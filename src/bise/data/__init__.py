@@ -6,22 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bise.data.sets.biased_madlibs import biased_madlibs
-from bise.data.sets.biased_mnist import biased_mnist
-from bise.data.sets.celeba import celeba
+from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
-from bise.data.sets.civilcomments import civilcomments
 from bise.data.core.contract import Labelled, labels
-from bise.data.sets.corrupted_cifar10 import corrupted_cifar10
-from bise.data.sets.fetching import download
-from bise.data.own.folders import hugging_face, image_folder
-from bise.data.sets.multi_color_mnist import multi_color_mnist
 from bise.data.core.naming import LabelNames
 from bise.data.core.noise import noisy_bias
 from bise.data.core.pictures import PictureFiles
-from bise.data.own.tables import table
 from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput
+from bise.data.own.folders import hugging_face, image_folder
+from bise.data.own.tables import table
+from bise.data.sets.biased_madlibs import biased_madlibs
+from bise.data.sets.biased_mnist import biased_mnist
+from bise.data.sets.celeba import celeba
+from bise.data.sets.civilcomments import civilcomments
+from bise.data.sets.corrupted_cifar10 import corrupted_cifar10
+from bise.data.sets.fetching import download
+from bise.data.sets.multi_color_mnist import multi_color_mnist
 
 __all__ = [
     "Cells",

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput, caution
 from bise.data.core.contract import Progress
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.storage import Store
-from bise.base.errors import BadInput, caution
 from bise.network.gates import Subnetwork
 from bise.network.outputs import call, class_logits
 

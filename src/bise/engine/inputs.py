@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
+from bise.base.errors import BadInput
 from bise.data.core.contract import input_of, stored, tensors_of
 from bise.data.core.pictures import Pictures
 from bise.data.core.tokens import Sentences, Tokens
 from bise.data.core.transforms import JITTER_DRAWS, jittered
 from bise.engine.storage import Store
-from bise.base.errors import BadInput
 from bise.network.outputs import tensors_in, to_device
 
 CHECKED_AT_ONCE = 4096

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput, NonFinite, caution
 from bise.engine.inputs import Inputs, in_batches
 from bise.engine.precision import repeatable_convolutions
-from bise.base.errors import BadInput, NonFinite, caution
 
 Update = Callable[[Any, Tensor], Tensor]
 """(x, indices of its samples) -> the figures [width] of this step, everything on the device."""

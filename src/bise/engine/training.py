@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from bise.extraction.config import TrainConfig
+from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Log, Progress
 from bise.data.core.sampling import Sampler, sample_weights, strata
@@ -28,14 +28,13 @@ from bise.engine.checkpoints import (
 from bise.engine.compiling import compiled
 from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
+from bise.engine.losses import cross_entropies, margins, weighted_mean
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
-from bise.base.errors import BadInput
+from bise.extraction.config import TrainConfig
 from bise.network.gates import Subnetwork
 from bise.network.outputs import call, class_logits
-from bise.extraction.objective import cross_entropies, weighted_mean
-from bise.extraction.margins import margins
 from bise.network.twin import held, named_tensors
 
 

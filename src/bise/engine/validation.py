@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput, NonFinite, caution, named
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import identity_of
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.base.errors import BadInput, NonFinite, caution, named
 from bise.network.gates import Subnetwork
 from bise.network.outputs import not_finite
 

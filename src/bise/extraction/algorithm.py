@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bise.extraction.config import ExtractConfig
-from bise.data.core.cells import Cells
+from bise.base.errors import BadInput, caution
 from bise.data.core.contract import Log, Progress, labels
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
+from bise.engine.checks import check_kinds, check_outputs
 from bise.engine.frozen import frozen_part
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
-from bise.base.errors import BadInput, caution
-from bise.network.gates import Subnetwork
+from bise.extraction.config import ExtractConfig
 from bise.extraction.loop import Learner
-from bise.network.outputs import call, device_of, doubt, not_finite
-from bise.network.placement import one_bottleneck, place
 from bise.extraction.margins import better, without
-from bise.network.twin import check_finite_weights, fingerprint
+from bise.network.gates import Subnetwork
+from bise.network.outputs import call, device_of
+from bise.network.placement import one_bottleneck, place
+from bise.network.twin import fingerprint
 
 
 def extract(
@@ -167,40 +167,6 @@ def _extract(
     if result.record["weights_after"] != before:
         raise RuntimeError("extraction changed the model's weights; this is a bug, please report it")
     return result
-
-
-def check_model(model: Any) -> None:
-    """Refuse what is no model, and weights that are no numbers."""
-    if not isinstance(model, nn.Module):
-        made = (
-            f"the class {model.__name__}; make one: {model.__name__}(...)" if isinstance(model, type) else repr(model)
-        )
-        raise BadInput(f"model is {made}; it takes a torch module")
-    check_finite_weights(model)
-
-
-def check_kinds(model: Any, config: Any, kind: type) -> None:
-    """Refuse what is no model, and a configuration of another kind."""
-    check_model(model)
-    if not isinstance(config, kind):
-        raise BadInput(f"config={config!r} is of type {type(config).__name__}; give a bise.{kind.__name__}")
-
-
-def check_outputs(logits: Tensor, cells: Cells, *, index: Tensor | None = None, split: str = "") -> None:
-    """Refuse labels for which the model has no logit, and logits that are no numbers; doubt what isn't like logits.
-
-    They are of the samples `index` of `split`, or of all in their order.
-    """
-    highest = int(cells.y.max())
-    if highest >= logits.shape[1]:
-        raise BadInput(
-            f"y holds the label {highest}, out of range for a model with {logits.shape[1]} classes;"
-            " labels are ints from 0"
-        )
-    if (found := not_finite(logits.isfinite().all(1), index=index, split=split)) is not None:
-        raise BadInput(found[0])
-    if (said := doubt(logits)) is not None:
-        caution(said, stacklevel=3)
 
 
 def batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bise.extraction.bias_head import BiasHeads, with_one
-from bise.extraction.config import ExtractConfig
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress
 from bise.data.core.sampling import Sampler
@@ -14,6 +12,8 @@ from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
 from bise.engine.steps import Steps
 from bise.engine.storage import Store
+from bise.extraction.bias_head import BiasHeads, with_one
+from bise.extraction.config import ExtractConfig
 from bise.network.gates import Subnetwork
 
 MOST_DRAWS = 4_000_000

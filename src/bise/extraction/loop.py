@@ -10,26 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
-from bise.extraction.config import ExtractConfig
+from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Log, Progress
 from bise.data.core.sampling import Sampler, measured_over, sample_weights, strata
 from bise.engine.checkpoints import Checkpoint, generator_states
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
+from bise.engine.losses import cross_entropies, margins, weighted_mean
 from bise.engine.precision import autocast
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
-from bise.base.errors import BadInput
+from bise.extraction.bias_head import BiasHeads, cross_entropy, with_one
+from bise.extraction.config import ExtractConfig
+from bise.extraction.early_stopping import coast, quiet_epochs, settled
+from bise.extraction.head_training import Refinement
+from bise.extraction.margins import BY_HEART, chosen_targets
+from bise.extraction.objective import information, information_gradient, joint_table
+from bise.extraction.scores import Scores, State
+from bise.extraction.state import resume, save
 from bise.network.gates import Subnetwork
 from bise.network.outputs import call, class_logits, wavers
-from bise.extraction.objective import cross_entropies, information, information_gradient, joint_table, weighted_mean
-from bise.extraction.head_training import Refinement
-from bise.extraction.state import resume, save
-from bise.extraction.scores import Scores, State
-from bise.extraction.early_stopping import coast, quiet_epochs, settled
-from bise.extraction.margins import BY_HEART, chosen_targets, margins
 from bise.network.twin import named_tensors
 
 Best = tuple[float, int, State]

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.extraction.config import ExtractConfig
 from bise.data.core.cells import Cells
 from bise.data.core.sampling import Sampler
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
+from bise.extraction.config import ExtractConfig
 from bise.network.gates import Subnetwork
-from bise.extraction.objective import log_priors
 
 LOOKED_AT, BY_HEART = 1000, 0.95
 """A model that classifies so large a share of so many evenly drawn training samples knows them by heart; …"""
@@ -77,10 +76,3 @@ def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subne
     record["seconds"] += refused["seconds"]
     record["phases"] = {phase: seconds + refused["phases"][phase] for phase, seconds in record["phases"].items()}
     return taken
-
-
-def margins(cells: Cells, margin: float, classes: int, device: torch.device) -> list[Tensor]:
-    """What logits are raised by for each b of each bias; nothing at all without a margin."""
-    if not margin:
-        return []
-    return [margin * prior.to(device) for prior in log_priors(cells.y, cells.b, classes, cells.bias_classes)]

@@ -12,23 +12,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.measure.audits import audit
-from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.base.files import write_tensors
 from bise.data.core.contract import Progress, labels
-from bise.data.sets.digits import coloured_digits
 from bise.data.core.identity import hashes, identities, known_by
-from bise.jobs.deployment import deploy
+from bise.data.facts import facts_of
+from bise.data.sets.digits import coloured_digits
 from bise.engine.checkpoints import EVERY, Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction.algorithm import extract
-from bise.base.files import write_tensors
+from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.jobs.deployment import deploy
+from bise.measure.audits import audit
+from bise.measure.evidence import gather
 from bise.methods.finetuning import finetune, owning
 from bise.network.gates import Subnetwork
-from bise.reporting import add_report
-from bise.measure.evidence import facts_of, gather
-from bise.runs.folder import Run
 from bise.network.twin import fingerprint, named_tensors
+from bise.reporting.writing import add_report
+from bise.runs.folder import Run
 
 WIDTHS = (24, 48, 96)
 

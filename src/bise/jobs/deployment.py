@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from bise.base.errors import caution
 from bise.data.core.contract import Progress
 from bise.data.core.tokens import sentences_of
 from bise.engine.inputs import Inputs
-from bise.base.errors import caution
-from bise.network.shrinking.exporting import check_target, export, tokenizer_file
+from bise.jobs.exporting import check_target, export, tokenizer_file
 from bise.network.gates import Subnetwork
-from bise.network.size import latency, size, sparsity
 from bise.network.outputs import device_of
+from bise.network.size import latency, size, sparsity
 
 BATCHES = (1, 256)
 """Batch sizes at which latency is measured."""

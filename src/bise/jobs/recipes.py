@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.extraction.config import GAMMA_AND_E, ExtractConfig, TrainConfig
+from bise.base.errors import BadInput
 from bise.data import load
 from bise.data.core.arguments import SEARCH
 from bise.data.core.contract import Labelled
 from bise.data.core.subset import subset
-from bise.base.errors import BadInput
+from bise.extraction.config import GAMMA_AND_E, ExtractConfig, TrainConfig
 from bise.network.architectures.pretrained import BERT_BASE, bert, resnet18
 from bise.network.architectures.small import MLP, SimpleConvNet
 from bise.network.weights import read_state, start_from

@@ -10,17 +10,17 @@ from typing import Any
 
 from torch import nn
 
-from bise.extraction.config import RefitConfig
+from bise.base.errors import BadInput
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import data_sha256
 from bise.engine.checkpoints import key_of
-from bise.base.errors import BadInput
+from bise.extraction.config import RefitConfig
 from bise.jobs.work import Splits, _audited, _train, other_splits, saved, split_of
-from bise.network.outputs import device_of
 from bise.methods.refit.refitting import refit
-from bise.reporting import add_report
-from bise.runs.folder import Run, check_complete, read_summary
+from bise.network.outputs import device_of
 from bise.network.twin import fingerprint
+from bise.reporting.writing import add_report
+from bise.runs.folder import Run, check_complete, read_summary
 
 TOLD = ("layer", "refused", "samples", "l2", "solver", "val", "rest", "seconds")
 """What the summary takes of the record."""

@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bise.data.core.contract import Progress, labels
 from bise.base.errors import BadInput, Unwritable, caution
 from bise.base.files import check_writable
-from bise.jobs.work import evidence, other_splits, saved, split_of
-from bise.reporting import check_place, write_report
-from bise.runs.folder import begun_jobs, sole
+from bise.data.core.contract import Progress, labels
 from bise.jobs.sources import described_by, source_of
+from bise.jobs.work import evidence, other_splits, saved, split_of
+from bise.reporting.writing import check_place, write_report
+from bise.runs.folder import begun_jobs, sole
 from bise.runs.trust import check_shown
 
 EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}

@@ -158,8 +158,8 @@ def given_for(
 
     Files are read as the run's training data were: labels have the numbers that they had, and features their scale.
     """
-    from bise.data.own.coding import Coding
     from bise.base.errors import BadInput, caution
+    from bise.data.own.coding import Coding
     from bise.runs.folder import read_summary
 
     if weights is not None and model is None:
@@ -233,8 +233,8 @@ def splits_of(
 
     Files are read as the training data were that `like` tells of.
     """
-    from bise.data import names
     from bise.base.errors import BadInput
+    from bise.data import names
 
     path = Path(data)
     if path.exists():
@@ -251,9 +251,9 @@ def splits_of(
 
 def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any:
     """The table of a csv or parquet file, a folder of pictures, or a folder of Hugging Face datasets."""
+    from bise.base.errors import BadInput
     from bise.data.own.folders import is_hugging_face, read_hugging_face, read_image_folder
     from bise.data.own.tables import read_table
-    from bise.base.errors import BadInput
 
     how: dict[str, Any] = {"labels_only": labels_only, "like": like}
     how |= {name: own[name] for name in ("split_column", "image", "text", "tokenizer", "length") if name in own}
@@ -282,8 +282,8 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any
 
 
 def _named(name: str, own: dict[str, Any]) -> Any:
-    from bise.data import load
     from bise.base.errors import NoSplit
+    from bise.data import load
 
     _allowed(own, ("rho", "protocol", "root"), f"{name} is a data set by name")
     rho = rho_of(own.get("rho"))
@@ -426,8 +426,8 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _transform(own: dict[str, Any]) -> Any:
-    from bise.data.core.transforms import Transform
     from bise.base.errors import BadInput
+    from bise.data.core.transforms import Transform
 
     mean, std = _floats(own.get("mean", "0"), "--mean"), _floats(own.get("std", "1"), "--std")
     for option, values in (("--mean", mean), ("--std", std)):

@@ -9,23 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bise.measure.audits import audit
-from bise.extraction.config import PRESETS, TrainConfig
+from bise.base.errors import BadInput
+from bise.base.files import write_tensors
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import hashes, identities, known_by
 from bise.data.core.tokens import sentences_of
+from bise.data.facts import facts_of
 from bise.engine.checkpoints import EVERY, Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.errors import BadInput
-from bise.base.files import write_tensors
-from bise.methods.finetuning import owning
+from bise.extraction.config import PRESETS, TrainConfig
 from bise.jobs.recipes import Recipe, preset_finetuning, recipe, splits, start
-from bise.reporting import add_report
-from bise.measure.evidence import facts_of
-from bise.runs.folder import Run
 from bise.jobs.sources import device_named
+from bise.measure.audits import audit
+from bise.methods.finetuning import owning
 from bise.network.twin import check_finite_weights, fingerprint
+from bise.reporting.writing import add_report
+from bise.runs.folder import Run
 
 
 def train_job(

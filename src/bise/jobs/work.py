@@ -14,35 +14,37 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.measure.audits import Audit, audit
-from bise.extraction.config import PRESETS, ExtractConfig, TrainConfig
+from bise.base.errors import BadInput, NoSplit, caution, named
+from bise.base.files import check_writable, read_json, writable, write_json
+from bise.base.plain import check_plain
 from bise.data import names
 from bise.data.core.arguments import SPLITS
 from bise.data.core.cells import Cells
-from bise.data.own.check import Check, check
 from bise.data.core.contract import Labelled, Progress, labels
-from bise.data.own.folders import is_hugging_face
 from bise.data.core.identity import data_sha256, hashes, identities, is_older, known_by, same_samples
 from bise.data.core.pictures import Pictures, check_pictures
+from bise.data.facts import facts_of
+from bise.data.own.check import Check, check
+from bise.data.own.folders import is_hugging_face
 from bise.data.own.sheet import contact_sheet
-from bise.jobs.deployment import deploy, sizes
 from bise.engine.checkpoints import EVERY, key_of
+from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.base.errors import BadInput, NoSplit, caution, named
-from bise.extraction.algorithm import check_model, check_outputs, extract
-from bise.base.files import check_writable, read_json, writable, write_json
+from bise.extraction.algorithm import extract
+from bise.extraction.config import PRESETS, ExtractConfig, TrainConfig
+from bise.jobs.deployment import deploy, sizes
+from bise.jobs.sources import splits_of
+from bise.measure.audits import Audit, audit
+from bise.measure.evidence import gather
 from bise.methods.finetuning import finetune
 from bise.network.gates import Subnetwork, load
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
-from bise.base.plain import check_plain
-from bise.reporting import add_report
-from bise.measure.evidence import facts_of, gather
-from bise.runs.folder import Run, begun_jobs, check_complete, read_summary, sole
-from bise.jobs.sources import splits_of
-from bise.runs.trust import remember_own
 from bise.network.twin import fingerprint
+from bise.reporting.writing import add_report
+from bise.runs.folder import Run, begun_jobs, check_complete, read_summary, sole
+from bise.runs.trust import remember_own
 
 Splits = Callable[[str], Any]
 NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")

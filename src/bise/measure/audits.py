@@ -9,20 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bise.base.errors import BadInput
+from bise.base.markup import tag
+from bise.base.notebook import share, table
+from bise.base.output import one_line
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Alignment, Progress, labels
+from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.base.errors import BadInput
-from bise.extraction.algorithm import check_model, check_outputs
-from bise.network.gates import Subnetwork
 from bise.measure.calibration import calibration_by_group, expected_calibration_error
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
 from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
 from bise.measure.information import mutual_information
 from bise.measure.probes import Probe, linear_probe
+from bise.network.gates import Subnetwork
 from bise.network.outputs import device_of
-from bise.base.output import one_line
 from bise.network.placement import one_bottleneck, place
 
 
@@ -133,9 +135,32 @@ class Audit:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from bise.reporting.notebook import audit_html
-
-        return audit_html(self)
+        """Accuracies with their 95 % intervals, then the worst groups."""
+        groups = self.groups
+        rows: list[tuple[Any, ...]] = [
+            ("accuracy", *share(self.accuracy, groups.interval["accuracy"]), f"{self.n:,} samples"),
+            ("unbiased", *share(self.unbiased, groups.interval["unbiased"]), f"mean over {len(self.by_group)} groups"),
+            (
+                "worst group",
+                *share(self.worst_group, groups.interval["worst_group"]),
+                f"{groups.worst_group_name}, by itself",
+            ),
+            ("aligned", *share(self.aligned.accuracy, self.aligned.interval), f"{self.aligned.n:,} samples"),
+            (
+                "conflicting",
+                *share(self.conflicting.accuracy, self.conflicting.interval),
+                f"{self.conflicting.n:,} samples",
+            ),
+        ]
+        if self.without_bias:
+            rows.append(("no bias label", "", "", f"{self.without_bias:,} samples, in accuracy alone"))
+        worst = sorted(self.by_group, key=lambda name: self.by_group[name])[:5]
+        below = [
+            (name, *share(self.by_group[name], groups.interval_by_group[name]), f"{groups.n_by_group[name]:,} samples")
+            for name in worst
+        ]
+        head = ("", "right", "95 % interval", "over")
+        return str(tag("div", table("Audit", head, rows), table("The worst groups", ("group", *head[1:]), below)))
 
 
 def audit(

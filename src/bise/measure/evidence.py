@@ -10,15 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bise.base.files import write_json
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
-from bise.data.own.tables import TableData
 from bise.engine.inputs import Inputs
-from bise.base.files import write_json
+from bise.measure.showing import Shower
 from bise.network.gates import Subnetwork, threshold
 from bise.network.outputs import call, class_logits, device_of, tensors_in
-from bise.measure.showing import Shower
-from bise.methods.pseudo_labels import PseudoLabelled
 
 POINTS = 18
 """Thresholds on the curve, about."""
@@ -26,15 +24,11 @@ MOST_SAMPLES = 5000
 """Beyond this the curve is taken on a part, drawn evenly over the cells."""
 MOST_BYTES = 1 << 30
 """Of inputs that are held for the curve; larger pictures make it a smaller part."""
-MOST_NAMED = 2500
-"""Cells whose names the summary lists."""
 MOST_CELLS = 2000
 """Beyond this the curve keeps no figures by group."""
 SAMPLES = 120
 """Sample inputs on the page."""
 SAMPLE_BYTES = 600_000
-FEW = 10
-"""A conflicting cell with fewer training samples than this is named as small."""
 
 
 def gather(
@@ -117,45 +111,6 @@ def predictions(sub: Subnetwork, batches: Sequence[Any]) -> Tensor:
     """[N]: the class that the network gives each sample."""
     sub.eval()
     return torch.cat([class_logits(call(sub, x)).argmax(1).cpu() for x in batches])
-
-
-def facts_of(train: Cells, data: Any) -> dict[str, Any]:
-    """What the summary keeps of the training data: sizes, names, ρ, and how many conflicting samples there are."""
-    conflicting = (train.conflicting.any(1) & train.known).nonzero().flatten()
-    counts = torch.bincount(train.index[conflicting], minlength=len(train.counts))
-    small = ((counts > 0) & (counts < FEW)).nonzero().flatten()
-    filled = int((counts > 0).sum())
-    # each class that has samples has one cell in which every bias is aligned
-    possible = len(torch.unique(train.y[train.known])) * (math.prod(train.bias_classes) - 1)
-    found = {
-        "train": len(train),
-        "rho": list(train.rho),
-        "groups": train.groups,
-        "aligned": train.aligned_bias.tolist(),
-        "conflicting": len(conflicting),
-        "without_bias": train.unknown,
-        "empty_cells": int((train.counts == 0).sum()),
-        "small_cells": {
-            "fewer_than": FEW,
-            "count": len(small),
-            "of": filled,
-            "none": possible - filled,
-            "smallest": {
-                train.name_of(int(i)): int(counts[i])
-                for i in sorted(small.tolist(), key=lambda cell: int(counts[cell]))[:5]
-            },
-        },
-    }
-    if len(train.counts) <= MOST_NAMED:  # also cells that train lacks: another split may have them
-        found["cells"] = {train.name_of(cell): train.labels_of(cell) for cell in range(len(train.counts))}
-    if train.called is not None:
-        found |= {"target": train.called.target, "biases": train.called.biases, "class_names": train.called.classes}
-        found["bias_names"] = train.called.bias_classes
-    if isinstance(data, TableData):
-        found |= data.coding.as_facts()
-    if isinstance(data, PseudoLabelled):
-        found["pseudo"] = dict(data.quality)
-    return found
 
 
 def spread(cells: Cells, most: int) -> Tensor:

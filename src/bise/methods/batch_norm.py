@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from bise.extraction.config import ExtractConfig
+from bise.base.errors import BadInput
 from bise.data.core.contract import Progress, labels
 from bise.data.core.sampling import Sampler, strata
 from bise.engine.inputs import Inputs
-from bise.base.errors import BadInput
 from bise.extraction.algorithm import batch_norm_tensors
+from bise.extraction.config import ExtractConfig
 from bise.network.gates import Subnetwork
 from bise.network.outputs import call, device_of
 

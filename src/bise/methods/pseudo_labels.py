@@ -9,21 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.extraction.config import TrainConfig
-from bise.data.core.contract import Labelled, Progress, labels
+from bise.base.errors import BadInput
+from bise.data.core.contract import Labelled, Progress, PseudoLabelled, labels
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.base.errors import BadInput
-from bise.methods.finetuning import owning
+from bise.extraction.config import TrainConfig
 from bise.measure.information import entropy, mutual_information
+from bise.methods.finetuning import owning
 from bise.network.outputs import device_of, not_finite
-
-
-class PseudoLabelled(Labelled):
-    """A data set whose b are predictions of a model that was trained briefly; `quality` says how good they are."""
-
-    quality: dict[str, float]
 
 
 def pseudo_bias(

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from bise.base.errors import BadInput
 from bise.base.files import read_json, read_tensors, write_json, write_tensors
+from bise.base.markup import tag
+from bise.base.notebook import MOST_ROWS, table
 from bise.network.masked_norm import masked_layer_norm
 from bise.network.outputs import device_of
 from bise.network.placement import Site, place
@@ -285,9 +287,17 @@ class Subnetwork(nn.Module):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from bise.reporting.notebook import subnetwork_html
-
-        return subnetwork_html(self)
+        """Units kept at each site."""
+        kept, total = self.units
+        masks = list(self.masks.items())
+        rows: list[tuple[Any, ...]] = [
+            (name, int(mask.sum()), len(mask), f"{100 * float(mask.float().mean()):.0f} %")
+            for name, mask in masks[:MOST_ROWS]
+        ]
+        if len(masks) > MOST_ROWS:
+            rows.append((f"… and {len(masks) - MOST_ROWS} more sites", "", "", ""))
+        title = f"Subnetwork of {type(self.network).__name__}: {kept:,} of {total:,} units open"
+        return str(tag("div", table(title, ("site", "open", "units", "share"), rows)))
 
     def save(self, folder: str | Path) -> None:
         """Scores, masks and whatever it owns as safetensors, the rest as JSON; nothing is pickled."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bise.reporting.facts import Facts
 from bise.base.markup import Html, foreign, tag
+from bise.reporting.facts import Facts
 from bise.reporting.parts import section, table
 from bise.reporting.words import commands, percent
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bise.base.markup import Html, tag
 from bise.reporting.charts import line_chart
 from bise.reporting.facts import Facts
-from bise.base.markup import Html, tag
 from bise.reporting.parts import figure, legend, section, table
 
 JOBS = {

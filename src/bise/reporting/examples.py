@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bise.reporting.facts import Facts
 from bise.base.markup import Html, foreign, tag
+from bise.reporting.facts import Facts
 from bise.reporting.parts import section
 from bise.reporting.words import cell_text, group_text
 

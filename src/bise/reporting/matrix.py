@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bise.base.markup import Html, foreign, join, said, tag
 from bise.reporting.colours import step_of
 from bise.reporting.facts import Facts
-from bise.base.markup import Html, foreign, join, said, tag
 from bise.reporting.parts import table
 from bise.reporting.words import FEW, cell_of, group_text, percent
 

@@ -7,18 +7,20 @@ import hashlib
 from importlib.resources import files
 from typing import Any
 
-from bise import __version__
-from bise.reporting import ENDING
+from bise.base.markup import Html, foreign, tag
+from bise.base.version import VERSION
 from bise.reporting.assurance import reproduce, verified, words_used
 from bise.reporting.colours import theme_css
 from bise.reporting.courses import course
 from bise.reporting.examples import samples
 from bise.reporting.facts import Facts
 from bise.reporting.leaning import evenly, headline, within
-from bise.base.markup import Html, foreign, tag
 from bise.reporting.sections import accuracy, groups, removed
 from bise.reporting.sliding import sliding
 from bise.reporting.words import percent, warnings
+
+ENDING = ": bise report"
+"""Of the title of every page of ours; it stands among its first bytes."""
 
 
 def page(facts: Facts) -> str:
@@ -44,7 +46,7 @@ def page(facts: Facts) -> str:
             "body",
             tag("header", _bar(facts), tag("h1", headline(facts)), _lead(facts), _tiles(facts)),
             tag("main", _mind(facts), [part(facts) for part in parts]),
-            tag("footer", f"Written by bise {__version__}. This page is one file and needs no network."),
+            tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
             Html(f"<script>{script}</script>"),
         ),
         lang="en",

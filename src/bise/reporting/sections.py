@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bise.base.markup import Html, foreign, join, tag
 from bise.reporting.charts import histogram, interval_chart, short, site_bars
 from bise.reporting.colours import STEPS
 from bise.reporting.facts import Facts
-from bise.base.markup import Html, foreign, join, tag
 from bise.reporting.matrix import behind, layout, matrix
 from bise.reporting.parts import figure, section, table
 from bise.reporting.words import cell_of, group_text, percent

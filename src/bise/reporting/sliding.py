@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bise.base.markup import Html, embedded, tag
 from bise.reporting.charts import Frame, axes, segment, svg, text
 from bise.reporting.colours import STEPS
 from bise.reporting.facts import Facts
-from bise.base.markup import Html, embedded, tag
 from bise.reporting.matrix import matrix
 from bise.reporting.parts import figure, legend, section, table
 from bise.reporting.words import group_text, percent

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bise.data.core.contract import Log
 from bise.base.files import append_bytes
 from bise.base.plain import make_folder
+from bise.data.core.contract import Log
 
 FORMAT = "brain.Event:2"
 """What the first record of an event file says."""

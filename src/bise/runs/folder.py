@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from bise import __version__
-from bise.data.core.contract import Log
-from bise.engine.checkpoints import EVERY, key_of
 from bise.base.errors import BadInput, NonFinite, caution
-from bise.runs.events import append_events
 from bise.base.files import SCHEMA, append_bytes, finite, read_bytes, read_json, write_bytes, write_json, writing
 from bise.base.locks import NAME, Lock
 from bise.base.plain import check_plain, make_folder, move, remove, remove_empty, remove_folder
+from bise.base.version import VERSION
+from bise.data.core.contract import Log
+from bise.engine.checkpoints import EVERY, key_of
+from bise.runs.events import append_events
 
 CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
@@ -325,7 +325,7 @@ def machine() -> dict[str, Any]:
     """Versions and hardware: what the figures of a run depend on beside its configuration."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
-        "bise": __version__,
+        "bise": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.network.placement import place
 from bise.jobs.recipes import Recipe, architecture
+from bise.network.placement import place
 
 INPUTS = {"SimpleConvNet": 28, "MLP": 28, "ResNet-18": 32}
 """Sides of the pictures that show where an architecture's gates go."""

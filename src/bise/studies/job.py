@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
-from bise.extraction.config import ExtractConfig, TrainConfig
 from bise.base.errors import BadInput
+from bise.extraction.config import ExtractConfig, TrainConfig
 from bise.jobs.recipes import AUTHORS, Recipe, Rho, preset_changes, preset_finetuning, recipe
 from bise.studies.scale import Scale
 

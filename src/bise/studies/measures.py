@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.measure.audits import audit
-from bise.extraction.bias_head import BiasHeads, with_one
-from bise.extraction.config import ExtractConfig
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
 from bise.data.core.sampling import strata
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
+from bise.extraction.bias_head import BiasHeads, with_one
+from bise.extraction.config import ExtractConfig
+from bise.extraction.head_training import Refinement
+from bise.measure.audits import audit
 from bise.network.gates import Subnetwork
-from bise.network.size import size, sparsity
 from bise.network.outputs import to_device
 from bise.network.placement import Site, place
-from bise.extraction.head_training import Refinement
 from bise.network.shrinking import capture, rewritten
+from bise.network.size import size, sparsity
 from bise.network.twin import duplicate
 
 PROBE = ExtractConfig.paper(head_epochs=100)

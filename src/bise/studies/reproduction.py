@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bise.extraction.config import PRESETS
-from bise.data.core.contract import Progress
 from bise.base.errors import BadInput, caution
 from bise.base.plain import make_folder
+from bise.data.core.contract import Progress
+from bise.extraction.config import PRESETS
 from bise.jobs.recipes import Rho, recipe
-from bise.runs.folder import sole
 from bise.jobs.sources import device_named
+from bise.runs.folder import sole
 from bise.studies.job import KINDS, Job, configuration, key_of
 from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, known_rows, read_rows, relabelled, write_rows

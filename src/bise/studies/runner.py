@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bise.base.files import read_json, read_tensors, write_json, write_tensors
 from bise.data import load as load_data
 from bise.data import noisy_bias
 from bise.data.core.contract import Labelled, Progress, labels
@@ -20,12 +21,13 @@ from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.extraction.algorithm import extract
-from bise.base.files import read_json, read_tensors, write_json, write_tensors
-from bise.methods.finetuning import finetune, owning
-from bise.network.gates import Subnetwork, load
-from bise.network.placement import one_bottleneck, place
 from bise.jobs.recipes import Rho, recipe, splits, start
 from bise.methods.batch_norm import reestimate
+from bise.methods.finetuning import finetune, owning
+from bise.methods.pseudo_labels import pseudo_bias
+from bise.network.gates import Subnetwork, load
+from bise.network.placement import one_bottleneck, place
+from bise.network.twin import fingerprint
 from bise.studies import measures
 from bise.studies.counting import count
 from bise.studies.job import (
@@ -38,8 +40,6 @@ from bise.studies.job import (
     vanilla_part,
 )
 from bise.studies.scale import Scale
-from bise.network.twin import fingerprint
-from bise.methods.pseudo_labels import pseudo_bias
 
 
 @dataclass(frozen=True, kw_only=True)

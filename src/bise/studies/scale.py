@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bise.extraction.config import ExtractConfig
 from bise.base.errors import BadInput
+from bise.extraction.config import ExtractConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from bise.data.sets.civilcomments import IDENTITIES
 from bise.base.errors import BadInput
 from bise.base.files import write_bytes
+from bise.data.sets.civilcomments import IDENTITIES
 
 COUNTS = {(0, 0): (10, 4), (0, 1): (10, 4), (1, 0): (6, 3), (1, 1): (5, 2)}
 """(y, b): how many in train, and in each of val and test."""

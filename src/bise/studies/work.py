@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from bise.base.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
 from bise.data.core.contract import Progress
 from bise.engine.precision import repeatable_convolutions
-from bise.base.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
 from bise.jobs.recipes import AUTHORS
 from bise.jobs.sources import device_named
 from bise.studies.job import Job

@@ -11,10 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.data.core.naming import LabelNames, numbered
 from bise.base.errors import BadInput
+from bise.base.markup import tag
+from bise.base.notebook import MOST_ROWS, table
+from bise.data.core.naming import LabelNames, numbered
 
 MOST_CELLS = 10_000_000
+
+TABLED = 20
+"""Labels of a target or bias up to which the cells are a table of target by bias."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,9 +100,19 @@ class Cells:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from bise.reporting.notebook import cells_html
-
-        return cells_html(self)
+        """How many samples of each target and bias; of very many self the largest."""
+        rows: list[tuple[Any, ...]]
+        title = str(self)
+        if self.biases == 1 and max(self.classes, *self.bias_classes) <= TABLED:
+            head = (f"{self.columns[0]} \\ {self.columns[1]}", *(self.label(1, b) for b in range(self.bias_classes[0])))
+            counts = self.counts.view(self.classes, -1).tolist()
+            rows = [(self.label(0, y), *(f"{n:,}" for n in row)) for y, row in enumerate(counts)]
+            return str(tag("div", table(title, head, rows)))
+        largest = sorted(self.names(), key=lambda cell: -int(self.counts[cell]))
+        rows = [(self.name_of(cell), f"{int(self.counts[cell]):,}") for cell in largest[:MOST_ROWS]]
+        if len(largest) > MOST_ROWS:
+            rows.append((f"… and {len(largest) - MOST_ROWS} smaller self", ""))
+        return str(tag("div", table(title, ("cell", "samples"), rows)))
 
     @property
     def biases(self) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from bise.data.core.tokens import Coder, check_length
 from bise.base.errors import BadInput
+from bise.data.core.tokens import Coder, check_length
 from bise.network.architectures.text import transformers
 
 _FRAME = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
 from bise.data.core.naming import LabelNames
 from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput
 
 Alignment = Mapping[int, Any] | Sequence[Any]
 Progress = Callable[[str, int, int], None]
@@ -92,6 +92,12 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
         inner, transform = stored(self)
         tensors = tensors_of(inner)
         return tensors if tensors is None or transform is None else (transform(tensors[0]), *tensors[1:])
+
+
+class PseudoLabelled(Labelled):
+    """A data set whose b are predictions of a model that was trained briefly; `quality` says how good they are."""
+
+    quality: dict[str, float]
 
 
 class Deferred(Dataset[tuple[Tensor, ...]]):

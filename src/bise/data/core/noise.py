@@ -6,8 +6,8 @@ import copy
 
 import torch
 
-from bise.data.core.contract import Labelled, labels
 from bise.base.errors import BadInput
+from bise.data.core.contract import Labelled, labels
 
 
 def noisy_bias(labelled: Labelled, p: float, seed: int = 0) -> Labelled:

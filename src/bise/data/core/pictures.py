@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from bise.base.errors import BadInput, caution
 from bise.data.core.contract import Progress
 from bise.data.core.strings import Strings
-from bise.base.errors import BadInput, caution
 
 MOST_PIXELS = 89_478_485
 """A larger picture is refused before it is decoded: a file of some kilobytes can claim any size.

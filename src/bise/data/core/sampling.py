@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bise.data.core.cells import Cells
 from bise.base.errors import BadInput
-from bise.extraction.objective import cell_weights, group_weights, paper_weights
+from bise.data.core.cells import Cells
+from bise.data.core.weights import cell_weights, group_weights, paper_weights
 
 
 def strata(cells: Cells, balance: str) -> Tensor:

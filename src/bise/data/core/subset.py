@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
+from bise.base.errors import BadInput
 from bise.data.core.contract import Deferred, Labelled
 from bise.data.core.tokens import Sentences
-from bise.base.errors import BadInput
 
 
 def subset(labelled: Labelled, count: int, seed: int = 0) -> Labelled:

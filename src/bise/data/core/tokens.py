@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from bise.base.errors import BadInput
 from bise.data.core.cache import cached, digest
 from bise.data.core.strings import Strings
-from bise.base.errors import BadInput
 
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 """Lengths that batches are padded to, up to that of the longest text; on a GPU each needs a recording of its own."""

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from bise.data.core.room import CELL, Room
 from bise.base.errors import BadInput
+from bise.data.core.room import CELL, Room
 
 CONTINUES = b"\xff\xff\xff\xff"
 LARGEST_MESSAGE = 1 << 26

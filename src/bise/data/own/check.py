@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled, labels, tensors_of
 from bise.data.core.naming import numbered
-from bise.data.own.tables import TableData
 from bise.data.core.tokens import Counts, sentences_of
-from bise.base.errors import BadInput
+from bise.data.own.tables import TableData
 
 FEW = 20
 """Conflicting samples in a cell below which balanced draws repeat the same few pictures."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bise.data.own.features import CategoryColumn, Encoder, NumberColumn
-from bise.data.core.naming import LabelNames
 from bise.base.errors import BadInput
+from bise.data.core.naming import LabelNames
+from bise.data.own.features import CategoryColumn, Encoder, NumberColumn
 
 
 @dataclass(frozen=True, kw_only=True)

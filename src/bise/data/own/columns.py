@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bise.data.own.parquet_files import batches, cells
+from bise.base.errors import BadInput
 from bise.data.core.room import CELL, Room
 from bise.data.core.strings import Strings
-from bise.base.errors import BadInput
+from bise.data.own.parquet_files import batches, cells
 
 SEPARATORS = (",", ";", "\t")
 LONGEST_LINE = 1 << 24

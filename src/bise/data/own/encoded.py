@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bise.data.own.parquet_files import batches, held_bytes
 from bise.data.core.pictures import Pictures
 from bise.data.core.room import Room
+from bise.data.own.parquet_files import batches, held_bytes
 
 PICTURES = 1 << 10
 """Of a parquet file that are measured at a time."""

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bise.base.errors import BadInput, NoSplit, caution
 from bise.data.core.numbering import NUMBER
 from bise.data.core.strings import Strings
-from bise.base.errors import BadInput, NoSplit, caution
 
 MOST_CATEGORIES = 1000
 FEW, MANY = 0.01, 0.1

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput, caution
+from bise.data.core.numbering import check_targets, held_out, number_labels, split_numbers, split_word
+from bise.data.core.pictures import ENDINGS
+from bise.data.core.room import Room
+from bise.data.core.strings import Strings
+from bise.data.core.transforms import Transform
 from bise.data.own.arrow_files import check_folder
 from bise.data.own.coding import Coding, known_labels
 from bise.data.own.columns import check_kind, missing_column, read_columns, texts
 from bise.data.own.encoded import EncodedOf
 from bise.data.own.features import Encoder
-from bise.data.core.numbering import check_targets, held_out, number_labels, split_numbers, split_word
 from bise.data.own.parquet_files import cells
-from bise.data.core.pictures import ENDINGS
-from bise.data.core.room import Room
-from bise.data.core.strings import Strings
 from bise.data.own.tables import Numbered, PicturesOf, SentencesOf, Table, TableData, check_arguments, rows_of, unread
-from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput, caution
 
 
 def image_folder(

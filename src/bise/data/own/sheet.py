@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
+from bise.base.files import write_bytes
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled, input_of, labels, stored
 from bise.data.core.pictures import MOST_PIXELS
-from bise.base.errors import BadInput
-from bise.base.files import write_bytes
 
 MOST_COLUMNS = 24
 """Where biases form more combinations than this, columns are the alignment groups."""

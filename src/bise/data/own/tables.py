@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from bise.base.errors import BadInput, caution, named
 from bise.data.core.coders import coder_of
-from bise.data.own.coding import Coding, known_labels
-from bise.data.own.columns import Columns, missing_column, read_columns
 from bise.data.core.contract import Labelled
-from bise.data.own.encoded import EncodedOf, parquet_pictures
-from bise.data.own.features import Encoder
 from bise.data.core.naming import LabelNames
 from bise.data.core.numbering import check_targets, held_out, number_labels, split_number, split_numbers
 from bise.data.core.pictures import PictureFiles
 from bise.data.core.strings import Strings
 from bise.data.core.tokens import Sentences
 from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput, caution, named
+from bise.data.own.coding import Coding, known_labels
+from bise.data.own.columns import Columns, missing_column, read_columns
+from bise.data.own.encoded import EncodedOf, parquet_pictures
+from bise.data.own.features import Encoder
 
 Numbered = tuple[Tensor, tuple[str, ...]]
 """The numbers [N] of a column's labels, and their names."""

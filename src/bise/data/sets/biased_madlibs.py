@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.core.arguments import SPLITS, check_choice, check_share
 from bise.data.core.coders import word_pieces
 from bise.data.core.contract import Labelled
-from bise.data.sets.idx import data_root
 from bise.data.core.naming import LabelNames
 from bise.data.core.tokens import Sentences
-from bise.base.errors import BadInput
+from bise.data.sets.idx import data_root
 
 ORIGIN_OR_FAITH = (
     *("african", "african american", "american", "asian", "black", "buddhist", "canadian", "catholic", "chinese"),

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from bise.data.core.arguments import SEARCH, check_choice, check_share
 from bise.data.core.contract import Deferred, Labelled
-from bise.data.sets.mnist import digits
 from bise.data.core.naming import digit_and
 from bise.data.core.transforms import Transform
+from bise.data.sets.mnist import digits
 
 # the source has 225 in colours 3 and 4, where 255 would be expected
 PALETTE = (

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.core.arguments import SPLITS, check_choice
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled
-from bise.data.sets.idx import data_root
 from bise.data.core.naming import yes_or_no
 from bise.data.core.pictures import PictureFiles
 from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput
+from bise.data.sets.idx import data_root
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bise.data.sets.idx import data_root
-from bise.data.core.pictures import read_picture
 from bise.base.errors import BadInput
+from bise.data.core.pictures import read_picture
+from bise.data.sets.idx import data_root
 
 PIXELS = 3 * 32 * 32
 MOST_LABEL_BYTES = 1 << 24

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.core.cache import cached
 from bise.data.core.contract import Deferred
-from bise.data.sets.idx import data_root
 from bise.data.core.pictures import read_picture
-from bise.base.errors import BadInput
+from bise.data.sets.idx import data_root
 
 NAME = re.compile(r".*_(\d)_(\d)\.png")
 

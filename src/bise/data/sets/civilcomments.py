@@ -7,16 +7,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.core.arguments import SPLITS, check_choice
 from bise.data.core.coders import word_pieces
-from bise.data.own.columns import read_columns
 from bise.data.core.contract import Labelled
-from bise.data.sets.idx import data_root
 from bise.data.core.naming import yes_or_no
 from bise.data.core.numbering import NUMBER, split_numbers
 from bise.data.core.strings import Strings
 from bise.data.core.tokens import Sentences
-from bise.base.errors import BadInput
+from bise.data.own.columns import read_columns
+from bise.data.sets.idx import data_root
 
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
 LENGTH = 220

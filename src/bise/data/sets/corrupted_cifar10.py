@@ -7,15 +7,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput, NoSplit
 from bise.data.core.arguments import SPLITS, check_choice, check_share
 from bise.data.core.cache import cached, digest
-from bise.data.sets.cifar10 import Cifar10, cifar10
-from bise.data.sets.cifar10c_archive import archive
 from bise.data.core.contract import Deferred, Labelled
-from bise.data.sets.corruptions import VERSION, corrupt
 from bise.data.core.naming import LabelNames
 from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput, NoSplit
+from bise.data.sets.cifar10 import Cifar10, cifar10
+from bise.data.sets.cifar10c_archive import archive
+from bise.data.sets.corruptions import VERSION, corrupt
 
 LISTS = {
     "dfa": (

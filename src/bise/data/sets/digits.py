@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+from bise.base.errors import BadInput
 from bise.data.core.contract import Labelled
 from bise.data.core.naming import DIGITS, LabelNames
-from bise.base.errors import BadInput
 
 PALETTE = (
     (0.90, 0.10, 0.15), (0.15, 0.70, 0.25), (0.10, 0.35, 0.90), (0.95, 0.80, 0.10), (0.65, 0.20, 0.80),

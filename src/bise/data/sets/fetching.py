@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bise.data.core.contract import Progress
-from bise.data.sets.idx import data_root
 from bise.base.errors import BadInput
 from bise.base.plain import make_folder
+from bise.data.core.contract import Progress
+from bise.data.sets.idx import data_root
 
 BLOCK = 1 << 16
 TIMEOUT = 30.0

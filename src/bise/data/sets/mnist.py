@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.core.arguments import SPLITS, check_choice
 from bise.data.sets.idx import data_root, read_idx
-from bise.base.errors import BadInput
 
 PROTOCOLS = ("held-out", "paper")
 HELD_OUT = 10_000

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.core.arguments import check_share
 from bise.data.core.contract import Deferred, Labelled
-from bise.data.sets.mnist import digits
 from bise.data.core.naming import digit_and
 from bise.data.core.transforms import Transform
-from bise.base.errors import BadInput
+from bise.data.sets.mnist import digits
 
 LEFT = (
     (0.9837, 0.3125, 0.1686), (0.9905, 0.9156, 0.3515), (0.6730, 0.4611, 0.5798), (0.7833, 0.8316, 0.6013),

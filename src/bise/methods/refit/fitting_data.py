@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bise.data.core.cells import Cells
 from bise.base.errors import BadInput
+from bise.data.core.cells import Cells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bise.extraction.config import RefitConfig
 from bise.data.core.contract import Progress
+from bise.extraction.config import RefitConfig
 from bise.methods.refit.fitting_data import Part, fold_of
 from bise.methods.refit.last_layer import LastLayer
 from bise.methods.refit.logistic import Optimum, Problem, solve

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.extraction.config import L2, RefitConfig
+from bise.base.errors import BadInput, caution
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
+from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
-from bise.base.errors import BadInput, caution
-from bise.extraction.algorithm import check_model, check_outputs
+from bise.extraction.config import L2, RefitConfig
 from bise.methods.refit.fitting_data import Part, pooled
-from bise.network.gates import Subnetwork
 from bise.methods.refit.l2_choice import Choice, chosen_fit
 from bise.methods.refit.last_layer import LastLayer, last_layer
 from bise.methods.refit.logistic import Optimum
+from bise.network.gates import Subnetwork
 from bise.network.outputs import device_of
 from bise.network.tracing import record
 from bise.network.twin import digest_of, named_tensors

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
-from bise.network.outputs import call
 from bise.network.architectures.small import MLP, SimpleConvNet
 from bise.network.architectures.vision import torchvision
+from bise.network.outputs import call
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from bise.base.errors import BadInput
-from bise.network.size import parameters
+from bise.base.markup import tag
+from bise.base.notebook import MOST_ROWS, table
 from bise.network.outputs import call, device_of, plain_output, tensors_in, to_device, wavers
 from bise.network.shrinking.analysis import Analysis, Barrier
 from bise.network.shrinking.capture import Captured, as_module, capture
@@ -19,6 +20,7 @@ from bise.network.shrinking.folding import fold
 from bise.network.shrinking.rewrite import Rewrite
 from bise.network.shrinking.rules import RULES
 from bise.network.shrinking.verify import NotExact, OtherSize, as_float64, check, difference, in_float64, runs
+from bise.network.size import parameters
 from bise.network.twin import duplicate
 
 if TYPE_CHECKING:
@@ -54,9 +56,19 @@ class ShrinkReport:
         return "\n".join(lines + [f"barrier     {barrier}" for barrier in self.barriers])
 
     def _repr_html_(self) -> str:
-        from bise.reporting.notebook import shrink_html
-
-        return shrink_html(self)
+        """Sizes, the differences that were seen, and where closed channels had to stay."""
+        share = self.parameters_after / max(1, self.parameters_before)
+        rows: list[tuple[Any, ...]] = [
+            ("parameters before", f"{self.parameters_before:,}"),
+            ("parameters after", f"{self.parameters_after:,} ({100 * share:.0f} %)"),
+            ("largest difference in float64", f"{max(self.differences.values()):.0e}"),
+            ("difference as it is", f"{self.float32:.0e}"),
+            *(("size, as in the example only", size) for size in self.held),
+            *(("barrier", str(barrier)) for barrier in self.barriers[:MOST_ROWS]),
+        ]
+        if len(self.barriers) > MOST_ROWS:
+            rows.append((f"… and {len(self.barriers) - MOST_ROWS} more barriers", ""))
+        return str(tag("div", table("Closed units removed", ("", ""), rows)))
 
 
 def shrink(

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bise.base.errors import BadInput
 from bise.data.sets.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from bise.data.sets.corruptions.digital import brightness, contrast, elastic_transform, original, pixelate, saturate
 from bise.data.sets.corruptions.jpeg import jpeg_compression
 from bise.data.sets.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from bise.data.sets.corruptions.weather import fog, frost, snow, spatter
 from bise.data.sets.draws import Draws
-from bise.base.errors import BadInput
 
 __all__ = ["CORRUPTIONS", "VERSION", "corrupt"]
 

@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from bise.base.errors import BadInput
+from bise.base.files import SCHEMA, finite
 from bise.data.core.arguments import SPLITS
 from bise.data.core.contract import labels
 from bise.data.core.identity import Identity, identities, is_older, known_by
-from bise.jobs.deployment import shrunk
+from bise.data.facts import facts_of
 from bise.engine.inputs import Inputs
-from bise.base.errors import BadInput
-from bise.base.files import SCHEMA, finite
+from bise.jobs.deployment import shrunk
 from bise.network.gates import load, threshold
-from bise.measure.evidence import facts_of
-from bise.runs.reading import Missing, RunFiles, read_run
-from bise.runs.folder import begun_jobs
 from bise.network.shrinking.verify import TOLERANCE, NotExact
 from bise.network.twin import digest_of, fingerprint, named_tensors
+from bise.runs.folder import begun_jobs
+from bise.runs.reading import Missing, RunFiles, read_run
 
 
 @dataclass(frozen=True)

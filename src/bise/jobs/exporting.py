@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
-from bise.data.core.coders import write_tokenizer
-from bise.data.core.tokens import sentences_of
 from bise.base.errors import BadInput
 from bise.base.files import write_bytes
-from bise.network.outputs import call, device_of, logits_tensor, to_device
 from bise.base.plain import make_folder
+from bise.data.core.coders import write_tokenizer
+from bise.data.core.tokens import sentences_of
+from bise.network.outputs import call, device_of, logits_tensor, to_device
 from bise.network.shrinking import dtype_of, settle, sizes
 from bise.network.shrinking.capture import quiet_export
 from bise.network.shrinking.folding import fold

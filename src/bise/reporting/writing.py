@@ -1,0 +1,65 @@
+"""Where the page goes: beside the run or elsewhere, and never over a file of somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bise.base.errors import BadInput, caution
+from bise.base.files import open_to_read, write_bytes
+from bise.base.plain import NotPlain
+from bise.reporting.facts import read_facts
+from bise.reporting.page import ENDING, page
+
+START = 10_000
+
+
+def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Make the page from what the run folder holds, and write it there as report.html, or to `out`."""
+    path = Path(folder) / "report.html" if out is None else Path(out)
+    check_place(path, chosen=out is not None)
+    try:
+        content = page(read_facts(Path(folder))).encode("utf-8", "replace")
+    except BadInput:
+        raise
+    except Exception as error:  # the page takes dozens of values as the jobs write them; a file may hold any others
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
+    write_bytes(path, content)
+    return path
+
+
+def check_place(path: Path, *, chosen: bool) -> None:
+    """Refuse a path at which something else lies than a page of ours, before there is work behind it.
+
+    One that the user has `chosen` may be a link; report.html in a run folder may not.
+    """
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; name a file to write the report to")
+    if path.exists() and not _ours(path.resolve() if chosen else path):
+        raise BadInput(f"{path} is no report of bise and isn't overwritten; name another file, or move it away")
+
+
+def _ours(path: Path) -> bool:
+    try:
+        with open_to_read(path) as file:
+            start = file.read(START)
+    except NotPlain:
+        return False
+    return not start or f"{ENDING}</title>".encode() in start  # in an empty file there is nothing to lose
+
+
+def add_report(folder: Path, gather: Callable[[], None] | None = None) -> None:
+    """What a job does at its end: gather the page's evidence, then write the page.
+
+    The run is complete without it, so whatever goes wrong here is said, and doesn't undo hours of work.
+    """
+    try:
+        if gather is not None:
+            gather()
+        write_report(folder)
+    except Exception as error:
+        caution(
+            f"the run is complete, but its report could not be written ({type(error).__name__}: {error});"
+            f" bise report {folder} tries again",
+        )
