@@ -384,7 +384,7 @@ def test_splits_put_the_data_of_masks_in_the_place_of_train(data_root):
 @pytest.mark.long
 def test_train_and_extract_by_the_authors(tmp_path, data_root):
     vanilla, found = tmp_path / "vanilla", tmp_path / "found"
-    own = ["--data-root", str(data_root), "--device", "cpu", "--limit", "24", "--rho", "0.5", "--epochs", "1"]
+    own = ["--data-root", str(data_root), "--device", "cpu", "--limit", "60", "--rho", "0.5", "--epochs", "1"]
 
     def run(*words):
         result = CliRunner().invoke(app, [str(word) for word in words])
