@@ -25,7 +25,8 @@ from bise.base.files import read_json, write_json
 from bise.network.architectures.reference import REFERENCES, as_if_trained
 from bise.network.gates import Subnetwork
 from bise.network.placement import place
-from bise.network.shrinking import Captured, capture, dtype_of, rewritten, settle
+from bise.network.shrinking.capture import Captured, capture
+from bise.network.shrinking.removal import dtype_of, rewritten, settle
 from bise.network.shrinking.verify import as_float64, check, difference, in_float64
 from bise.network.size import latency, size
 

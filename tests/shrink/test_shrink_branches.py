@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import bise
 from bise import BadInput
-from bise.network.shrinking import check_sizes_on_cpu
+from bise.network.shrinking.removal import check_sizes_on_cpu
 from bise.network.shrinking.verify import OtherSize
 from bise.network.twin import duplicate
 

@@ -16,7 +16,7 @@ import bise
 from bise.data import Labelled
 from bise.network.architectures.vision import torchvision
 from bise.network.outputs import logits_tensor
-from bise.network.shrinking import capture
+from bise.network.shrinking.capture import capture
 
 
 @dataclass

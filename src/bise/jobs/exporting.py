@@ -22,9 +22,10 @@ from bise.base.plain import make_folder
 from bise.data.core.coders import write_tokenizer
 from bise.data.core.tokens import sentences_of
 from bise.network.outputs import call, device_of, logits_tensor, to_device
-from bise.network.shrinking import dtype_of, settle, sizes
+from bise.network.shrinking import sizes
 from bise.network.shrinking.capture import quiet_export
 from bise.network.shrinking.folding import fold
+from bise.network.shrinking.removal import dtype_of, settle
 from bise.network.shrinking.sizes import is_tokens
 from bise.network.shrinking.verify import runs
 from bise.network.twin import duplicate

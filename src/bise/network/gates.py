@@ -245,7 +245,7 @@ class Subnetwork(nn.Module):
         self, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
     ) -> nn.Module:
         """A plain module without the closed units, checked against this one in float64 on a batch like `example`."""
-        from bise.network.shrinking import shrink
+        from bise.network.shrinking.removal import shrink
 
         return shrink(self, example, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
 

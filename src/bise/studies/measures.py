@@ -21,7 +21,8 @@ from bise.measure.audits import audit
 from bise.network.gates import Subnetwork
 from bise.network.outputs import to_device
 from bise.network.placement import Site, place
-from bise.network.shrinking import capture, rewritten
+from bise.network.shrinking.capture import capture
+from bise.network.shrinking.removal import rewritten
 from bise.network.size import size, sparsity
 from bise.network.twin import duplicate
 

@@ -1,0 +1,205 @@
+"""Shrinking: closed units removed physically, the same function to float64 rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+
+from bise.base.errors import BadInput
+from bise.base.markup import tag
+from bise.base.notebook import MOST_ROWS, table
+from bise.network.outputs import call, device_of, plain_output, tensors_in, to_device, wavers
+from bise.network.shrinking.analysis import Analysis, Barrier
+from bise.network.shrinking.capture import Captured, as_module, capture
+from bise.network.shrinking.channel_rules import FULL_WIDTH
+from bise.network.shrinking.folding import fold
+from bise.network.shrinking.rewrite import Rewrite
+from bise.network.shrinking.rules import RULES
+from bise.network.shrinking.verify import NotExact, OtherSize, as_float64, check, difference, in_float64, runs
+from bise.network.size import parameters
+from bise.network.twin import duplicate
+
+if TYPE_CHECKING:
+    from bise.network.gates import Subnetwork
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShrinkReport:
+    """What shrinking did: sizes, the differences that were seen, and where closed channels had to stay."""
+
+    parameters_before: int
+    parameters_after: int
+    differences: dict[str, float]
+    """{case: relative difference in float64}."""
+    float32: float
+    """Relative difference on the example in the network's own precision."""
+    barriers: tuple[Barrier, ...]
+    held: tuple[str, ...] = ()
+    """Sizes of inputs that can't be others than the example's, such as "x 64 × 64"."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        share = self.parameters_after / max(1, self.parameters_before)
+        lines = [
+            f"parameters  {self.parameters_before:,} → {self.parameters_after:,} ({100 * share:.0f} %)",
+            f"difference  {max(self.differences.values()):.0e} in float64, {self.float32:.0e} as it is (relative)",
+        ]
+        lines += [f"size        {size} only, as in the example" for size in self.held]
+        return "\n".join(lines + [f"barrier     {barrier}" for barrier in self.barriers])
+
+    def _repr_html_(self) -> str:
+        """Sizes, the differences that were seen, and where closed channels had to stay."""
+        share = self.parameters_after / max(1, self.parameters_before)
+        rows: list[tuple[Any, ...]] = [
+            ("parameters before", f"{self.parameters_before:,}"),
+            ("parameters after", f"{self.parameters_after:,} ({100 * share:.0f} %)"),
+            ("largest difference in float64", f"{max(self.differences.values()):.0e}"),
+            ("difference as it is", f"{self.float32:.0e}"),
+            *(("size, as in the example only", size) for size in self.held),
+            *(("barrier", str(barrier)) for barrier in self.barriers[:MOST_ROWS]),
+        ]
+        if len(self.barriers) > MOST_ROWS:
+            rows.append((f"… and {len(self.barriers) - MOST_ROWS} more barriers", ""))
+        return str(tag("div", table("Closed units removed", ("", ""), rows)))
+
+
+def shrink(
+    sub: Subnetwork, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+) -> nn.Module:
+    """A plain module without the closed units, checked against `sub` in float64; `.shrink_report` says how it went.
+
+    `example` is a batch of at least two samples. With on_barrier="raise", an operation that has to keep closed
+    channels is an error instead of an entry in the report.
+    """
+    if on_barrier not in ("keep", "raise"):
+        raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
+    example = to_device(example, device_of(sub))
+    if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
+        raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
+    sub.place(example)
+    masked = duplicate(sub)
+    masked.eval()
+    try:
+        wavering = wavers(masked, example)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch.export would say less clearly why
+        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise BadInput(
+            f"{type(sub.network).__name__} can't run on the example ({what}); check its shape and type"
+        ) from error
+    if wavering:
+        raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
+    masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
+    for free in (True, False):
+        try:
+            captured = capture(sub, example, free_sizes=free)
+        except BadInput:  # torch.export may not be able to solve for free sizes, and need not
+            if not free:
+                raise
+            continue
+        small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
+        if barriers and on_barrier == "raise":
+            raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
+        if fold_batchnorm:
+            derived |= fold(small)
+        try:
+            differences = proof(masked, small, example, captured, fold_batchnorm)
+        except OtherSize:  # the model branches on sizes: then they can't be free
+            if not free:
+                raise
+        else:
+            break
+    settle(small, derived, dtype_of(sub))
+    report = ShrinkReport(
+        parameters_before=sum(p.numel() for p in sub.network.parameters()),
+        parameters_after=parameters(small),
+        differences=differences,
+        float32=difference(masked, small, example),
+        barriers=barriers,
+        held=tuple(
+            f"{captured.keys[number] if captured.keys else 'x'} {' × '.join(map(str, dims.values()))}"
+            for number, dims in captured.held.items()
+        ),
+    )
+    object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
+    return small
+
+
+def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.GraphModule, set[str], tuple[Barrier, ...]]:
+    """(module, names of its folded constants, still in float64, barriers) for one capture under these masks."""
+    net = Analysis(captured=captured, rules=RULES, barrier=FULL_WIDTH)
+    net.run({number: mask.cpu() for number, mask in masks.items()})
+    new = Rewrite(net)
+    module = new.build().to(next(iter(captured.tensors.values())).device if captured.tensors else "cpu")
+    names = set(dict(module.named_buffers()))
+    return module, new.derived & names, tuple(net.barriers)
+
+
+def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured, folded: bool) -> dict[str, float]:
+    """{case: relative difference} between the masked network and the shrunk one in float64."""
+    if captured.doubtful and device_of(masked).type != "cpu":
+        check_sizes_on_cpu(masked, example)
+        captured = replace(captured, doubtful=())
+    precise, inputs = duplicate(masked).double(), as_float64(example)
+    try:
+        with torch.no_grad():
+            usable = _finite(call(precise, inputs)) or not _finite(call(masked, example))
+    except (RuntimeError, ValueError, TypeError):
+        usable = False
+    if not usable:
+        # a model may make float32 of its inputs by itself, and then not know what to do with weights in float64, or
+        # take a number for float32's largest that isn't: its graph stands in for it, if it is the model's in the
+        # precision that it has
+        graph = as_module(captured)
+        check(masked, graph, example, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
+        return check(in_float64(graph), in_float64(small), inputs, captured)
+    try:
+        return check(precise, in_float64(small), inputs, captured)
+    except OtherSize:
+        raise
+    except NotExact:
+        # or it may round to float32; then the check needs a graph captured in float64, casts and all
+        return check(precise, in_float64_by_capture(precise, inputs, folded), inputs, captured)
+
+
+def _finite(output: Any) -> bool:
+    return all(bool(t.isfinite().all()) for t in tensors_in(plain_output(output)))
+
+
+def check_sizes_on_cpu(masked: Subnetwork, example: Any) -> None:
+    """Compare model and graph at sizes at which the model may not run: on a GPU, a position that no embedding has would
+    end everything."""
+    copied, x = duplicate(masked).cpu(), to_device(example, torch.device("cpu"))
+    if not runs(copied, x):
+        raise OtherSize("the model doesn't run on a CPU, where other sizes could be tried")
+    captured = capture(copied, x)
+    check(copied, as_module(captured), x, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
+
+
+def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool) -> nn.Module:
+    """The shrunk network of a subnetwork that was turned to float64 before it was captured."""
+    captured = capture(masked, example)
+    masks = {number: gate.mask for number, gate in enumerate(masked.gates)}
+    small, _, _ = rewritten(captured, masks)  # type: ignore[arg-type]
+    if fold_batchnorm:
+        fold(small)
+    return small
+
+
+def settle(module: nn.Module, derived: set[str], dtype: torch.dtype) -> None:
+    """Round folded constants, kept in float64 for the check, to the precision of the network."""
+    for name in derived & set(dict(module.named_buffers())):  # folding may have used some up
+        path, _, leaf = name.rpartition(".")
+        owner = module.get_submodule(path)
+        owner._buffers[leaf] = owner.get_buffer(leaf).to(dtype)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
