@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-from bise.base.errors import BadInput
-
 SPLITS = ("train", "val", "test")
 SEARCH = "search"
 """What masks are learned on where a protocol has data of their own for them."""
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
-
-
-def check_share(rho: float) -> None:
-    if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0 <= rho <= 1:
-        raise BadInput(f"rho={rho} is no share of aligned samples; give a value from 0 to 1")

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bise.base.checking import check_choice
 from bise.base.errors import BadInput, caution
-from bise.data.core.arguments import SPLITS, check_choice
+from bise.data.core.arguments import SPLITS
 
 _SPLIT_WORDS = {
     **dict.fromkeys(("train", "training", "0"), 0),

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.checking import check_choice, check_share
 from bise.base.errors import BadInput
-from bise.data.core.arguments import SPLITS, check_choice, check_share
+from bise.data.core.arguments import SPLITS
 from bise.data.core.coders import word_pieces
 from bise.data.core.contract import Labelled
 from bise.data.core.naming import LabelNames

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bise.data.core.arguments import SEARCH, check_choice, check_share
+from bise.base.checking import check_choice, check_share
+from bise.data.core.arguments import SEARCH
 from bise.data.core.contract import Deferred, Labelled
 from bise.data.core.naming import digit_and
 from bise.data.core.transforms import Transform

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bise.base.checking import check_choice
 from bise.base.errors import BadInput
-from bise.data.core.arguments import SPLITS, check_choice
+from bise.data.core.arguments import SPLITS
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled
 from bise.data.core.naming import yes_or_no

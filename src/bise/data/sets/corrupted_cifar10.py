@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.checking import check_choice, check_share
 from bise.base.errors import BadInput, NoSplit
-from bise.data.core.arguments import SPLITS, check_choice, check_share
+from bise.data.core.arguments import SPLITS
 from bise.data.core.cache import cached, digest
 from bise.data.core.contract import Deferred, Labelled
 from bise.data.core.naming import LabelNames

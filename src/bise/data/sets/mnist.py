@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.checking import check_choice
 from bise.base.errors import BadInput
-from bise.data.core.arguments import SPLITS, check_choice
+from bise.data.core.arguments import SPLITS
 from bise.data.sets.idx import data_root, read_idx
 
 PROTOCOLS = ("held-out", "paper")

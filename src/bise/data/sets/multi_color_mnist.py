@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bise.base.checking import check_share
 from bise.base.errors import BadInput
-from bise.data.core.arguments import check_share
 from bise.data.core.contract import Deferred, Labelled
 from bise.data.core.naming import digit_and
 from bise.data.core.transforms import Transform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bise.data.core.arguments import check_choice
+from bise.base.checking import check_choice
 
 
 class SimpleConvNet(nn.Module):
