@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput, caution
+from bise.data.core.cells import Cells
 from bise.data.core.contract import Log, Progress, labels
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.checks import check_kinds, check_outputs
@@ -24,8 +24,9 @@ from bise.engine.precision import resolved
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
 from bise.extraction.config import ExtractConfig
-from bise.extraction.loop import Learner
-from bise.extraction.margins import better, without
+from bise.extraction.loop import Loop
+from bise.extraction.margins import choose, learned_with_margins
+from bise.extraction.problem import Problem
 from bise.network.gates import Subnetwork
 from bise.network.outputs import call, device_of
 from bise.network.placement import one_bottleneck, place
@@ -60,32 +61,36 @@ def extract(
     check_kinds(model, config, ExtractConfig)
     if torch.is_inference_mode_enabled():
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
-    run = partial(
-        _extract,
-        model,
-        train,
-        val,
-        sites=sites,
-        bottleneck=bottleneck,
-        workers=workers,
-        checkpoint_every=checkpoint_every,
-    )
     kept = None if checkpoint is None else Path(checkpoint)
-    found = run(config=config, progress=progress, log=log, checkpoint=kept)
-    if (plain := without(config, found.record)) is not None:
-        again = run(
-            config=plain,
-            progress=progress and (lambda label, done, total: progress(f"{label}, without margins", done, total)),
-            log=log and (lambda row: log({**row, "run": 2})),
-            checkpoint=kept and kept.with_name(f"{kept.stem}.again{kept.suffix}"),
+
+    def run(config: ExtractConfig, attempt: int) -> Subnetwork:
+        again = attempt == 2
+        return _learned(
+            model,
+            train,
+            val,
+            config=config,
+            sites=sites,
+            bottleneck=bottleneck,
+            workers=workers,
+            progress=_without_margins(progress) if again else progress,
+            log=log and (lambda row: log({**row, "run": 2})) if again else log,
+            checkpoint=kept and kept.with_name(f"{kept.stem}.again{kept.suffix}") if again else kept,
+            checkpoint_every=checkpoint_every,
         )
-        found = better(found, again, config)
+
+    found = learned_with_margins(run, config)
     for note in found.record["notes"]:
         caution(note)
     return found
 
 
-def _extract(
+def _without_margins(progress: Progress | None) -> Progress | None:
+    """Says of a second run that it is one."""
+    return progress and (lambda label, done, total: progress(f"{label}, without margins", done, total))
+
+
+def _learned(
     model: nn.Module,
     train: Any,
     val: Any,
@@ -101,60 +106,34 @@ def _extract(
 ) -> Subnetwork:
     """One run of Algorithm 1."""
     started = time.perf_counter()
-    cells = labels(train, progress=progress)
-    cells.check_trainable()
-    precision = resolved(config.precision, model)
-    memory = Memory(config.memory, len(cells) + (len(val) if hasattr(val, "__len__") else 0), cells.biases)
-    inputs = Inputs(train, device_of(model), budget=memory.left, workers=workers)
-    memory.take(inputs.copied)
-    validation = None
-    if isinstance(model, Subnetwork):
-        raise BadInput(
-            "extract takes a model, and this is a subnetwork of one, whose gates would be gated again; give sub.bare(),"
-            " the whole network"
-        )
-    if val is not None:
-        validation = Validation(val, cells, inputs, progress, precision, memory.left)
-        memory.take(validation.inputs.copied)
+    memory, inputs, cells, validation, precision = _data(model, train, val, config, workers, progress)
     before = fingerprint(model)
-    example = inputs.example()
-    placement = place(model, example, patterns=sites, gates_at=config.gates_at, norms=config.norms)
+    placement = place(model, inputs.example(), patterns=sites, gates_at=config.gates_at, norms=config.norms)
     updated = frozenset() if config.bn == "frozen" else batch_norm_tensors(model, config.bn)
-    sub = Subnetwork(
-        model,
-        placement.sites,
-        bottleneck=one_bottleneck(placement, model, bottleneck),
-        owned=updated | placement.moved,
-    )
-    check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells, split="train")
-    if validation is not None:
-        try:
-            infer(sub, validation.inputs, index=torch.arange(min(2, len(validation.cells))))
-        except RuntimeError as error:
-            what = str(error).strip().partition("\n")[0]
-            raise BadInput(f"val: the model can't run on its first samples ({what}); make x as in train") from error
-    inputs.prefer_channels_last(lambda x: call(sub, x))
-    if validation is not None:
-        validation.inputs.channels_last = inputs.channels_last
-    held = [inputs] if validation is None else [inputs, validation.inputs]
-    inputs.jitter_by(config.jitter)
-    inputs.augments = config.augment
-    frozen = config.cache and config.bn == "frozen" and not inputs.changing
-    draws = config.total_steps(len(cells)) * config.batch_size
-    # half of what is left, since features on the device are worth more
-    with frozen_part(sub, held, draws, memory.left // 2, precision) if frozen else nullcontext(held) as passed:
-        if passed is not held:
-            memory.take(sum(inputs.x.nbytes for inputs in passed if inputs.x is not None))
-        inputs, validation = passed[0], None if validation is None else validation.on(passed[1])
+    named = one_bottleneck(placement, model, bottleneck)
+    sub = Subnetwork(model, placement.sites, bottleneck=named, owned=updated | placement.moved)
+    _check_runs(sub, inputs, cells, validation)
+    _prepare(sub, inputs, validation, config)
+    with _frozen_part_once(sub, inputs, validation, config, memory, precision) as (passed, judged):
+        problem = Problem(
+            sub=sub,
+            inputs=passed,
+            cells=cells,
+            validation=judged,
+            config=config,
+            precision=precision,
+            memory=memory.left,
+        )
         kept = None
         if checkpoint is not None:
             whose = [[site.name for site in placement.sites], sub.bottleneck, before]
-            key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
+            key = key_of(asdict(config), whose, *identity(train, cells, val, judged))
             kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
-        learner = Learner(sub, inputs, cells, validation, config, progress, log, memory.left, precision, kept)
-        learner.notes += [f"no gate for {what}" for what in placement.left_out]
+        notes = [*problem.notes(), *(f"no gate for {what}" for what in placement.left_out)]
+        notes += [said] if (said := problem.nondeterminism()) else []
+        loop = Loop(problem, choose(problem), notes=notes, progress=progress, log=log, checkpoint=kept)
         with torch.enable_grad():
-            result = learner.run()
+            result = loop.run()
     result.record |= {
         "job": "extract",
         "config": asdict(config),
@@ -167,6 +146,71 @@ def _extract(
     if result.record["weights_after"] != before:
         raise RuntimeError("extraction changed the model's weights; this is a bug, please report it")
     return result
+
+
+def _data(
+    model: nn.Module, train: Any, val: Any, config: ExtractConfig, workers: int | None, progress: Progress | None
+) -> tuple[Memory, Inputs, Cells, Validation | None, str]:
+    """(memory that is left, inputs, cells, validation, precision): what is read before there is a network to gate."""
+    cells = labels(train, progress=progress)
+    cells.check_trainable()
+    precision = resolved(config.precision, model)
+    memory = Memory(config.memory, len(cells) + (len(val) if hasattr(val, "__len__") else 0), cells.biases)
+    inputs = Inputs(train, device_of(model), budget=memory.left, workers=workers)
+    memory.take(inputs.copied)
+    if isinstance(model, Subnetwork):
+        raise BadInput(
+            "extract takes a model, and this is a subnetwork of one, whose gates would be gated again; give sub.bare(),"
+            " the whole network"
+        )
+    validation = None
+    if val is not None:
+        validation = Validation(val, cells, inputs, progress, precision, memory.left)
+        memory.take(validation.inputs.copied)
+    return memory, inputs, cells, validation, precision
+
+
+def _check_runs(sub: Subnetwork, inputs: Inputs, cells: Cells, validation: Validation | None) -> None:
+    """Refuse a network that can't run on the first samples of either set, or has too few classes."""
+    check_outputs(infer(sub, inputs, index=torch.arange(min(64, len(cells)))).logits, cells, split="train")
+    if validation is None:
+        return
+    try:
+        infer(sub, validation.inputs, index=torch.arange(min(2, len(validation.cells))))
+    except RuntimeError as error:
+        what = str(error).strip().partition("\n")[0]
+        raise BadInput(f"val: the model can't run on its first samples ({what}); make x as in train") from error
+
+
+def _prepare(sub: Subnetwork, inputs: Inputs, validation: Validation | None, config: ExtractConfig) -> None:
+    """Set how samples are handed to the network: their layout in memory, and what is changed about them at random."""
+    inputs.prefer_channels_last(lambda x: call(sub, x))
+    if validation is not None:
+        validation.inputs.channels_last = inputs.channels_last
+    inputs.jitter_by(config.jitter)
+    inputs.augments = config.augment
+
+
+@contextmanager
+def _frozen_part_once(
+    sub: Subnetwork,
+    inputs: Inputs,
+    validation: Validation | None,
+    config: ExtractConfig,
+    memory: Memory,
+    precision: str,
+) -> Iterator[tuple[Inputs, Validation | None]]:
+    """While open, the network starts behind what no gate can change, on inputs that have passed it already."""
+    if not config.cache or config.bn != "frozen" or inputs.changing:
+        yield inputs, validation
+        return
+    held = [inputs] if validation is None else [inputs, validation.inputs]
+    draws = config.total_steps(len(inputs)) * config.batch_size
+    # half of what is left, since features on the device are worth more
+    with frozen_part(sub, held, draws, memory.left // 2, precision) as passed:
+        if passed is not held:
+            memory.take(sum(inputs.x.nbytes for inputs in passed if inputs.x is not None))
+        yield passed[0], None if validation is None else validation.on(passed[1])
 
 
 def batch_norm_tensors(model: nn.Module, kind: str) -> frozenset[str]:

@@ -1,18 +1,22 @@
-"""What the cross-entropy asks for beyond the right class: margins on conflicting samples, and smoothed targets."""
+"""Margins on conflicting samples and smoothed targets: when they are chosen, how they are judged, and what follows.
+
+The policy, all of it: a model that knows its training set by heart says little on it, so such a model is asked for a
+margin and for smoothed targets (`choose`). Should these gain too little on val, the run is repeated without them
+(`plainer`), and the better of both is kept (`better`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from bise.data.core.cells import Cells
 from bise.data.core.sampling import Sampler
 from bise.engine.inference import infer
-from bise.engine.inputs import Inputs
 from bise.extraction.config import ExtractConfig
+from bise.extraction.problem import Problem
 from bise.network.gates import Subnetwork
 
 LOOKED_AT, BY_HEART = 1000, 0.95
@@ -23,10 +27,18 @@ best of those tried, the one sparser, the other more accurate at the highest ρ.
 WORTH = 0.25
 """… Should they take away a smaller share than this of the model's errors on val, the run is repeated without them."""
 
+Run = Callable[[ExtractConfig, int], Subnetwork]
+"""(configuration, 1 or 2: which of the two runs) -> what it found."""
 
-def chosen_targets(
-    config: ExtractConfig, sub: Subnetwork, inputs: Inputs, cells: Cells, strata: Tensor, precision: str, *, val: bool
-) -> dict[str, float]:
+
+def learned_with_margins(run: Run, config: ExtractConfig) -> Subnetwork:
+    """What `run` finds, by the policy."""
+    found = run(config, 1)
+    plain = plainer(config, found.record)
+    return found if plain is None else better(found, run(plain, 2), config)
+
+
+def choose(problem: Problem) -> dict[str, float]:
     """Margin and smoothing, as configured or as they suit a model that knows its training set by heart.
 
     Where it was looked at, `right` is the share of evenly drawn training samples that it has right, its gates open.
@@ -34,21 +46,22 @@ def chosen_targets(
     val nobody would see where they do harm, as on a ResNet-18 that has learned all of Corrupted-CIFAR10. Jittered
     samples aren't known by heart.
     """
-    margin, smoothing = config.margin, config.smoothing
-    if (config.sampler == "natural" and config.weights == "none") or not val or config.jitter:
+    c, cells = problem.config, problem.cells
+    margin, smoothing = c.margin, c.smoothing
+    if (c.sampler == "natural" and c.weights == "none") or problem.validation is None or c.jitter:
         margin, smoothing = margin or 0.0, smoothing or 0.0
     out: dict[str, float] = {}
     if margin is None or smoothing is None:
-        generator = torch.Generator().manual_seed(config.seed)
-        index = Sampler(len(cells), strata).draw(1, LOOKED_AT, generator)
-        logits = infer(sub, inputs, index=index, precision=precision).logits
+        generator = torch.Generator().manual_seed(c.seed)
+        index = Sampler(len(cells), problem.strata).draw(1, LOOKED_AT, generator)
+        logits = infer(problem.sub, problem.inputs, index=index, precision=problem.precision).logits
         out["right"] = right = float((logits.argmax(1).cpu() == cells.y[index]).float().mean())
         margin = margin if margin is not None else MARGIN * (right >= BY_HEART)
         smoothing = smoothing if smoothing is not None else SMOOTHING * (right >= BY_HEART)
     return out | {"margin": margin, "smoothing": smoothing}
 
 
-def without(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | None:
+def plainer(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | None:
     """The configuration to try as well, where the margin or smoothing that was chosen has gained too little."""
     targets, selection = record["targets"], record["selection"]
     margin = targets["margin"] if config.margin is not None else 0.0

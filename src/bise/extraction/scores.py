@@ -13,8 +13,8 @@ from bise.network.outputs import call
 from bise.network.placement import Site
 from bise.network.twin import named_tensors
 
-State = tuple[Tensor, dict[str, Tensor]]
-"""Scores, and the tensors that the subnetwork owns."""
+Snapshot = tuple[Tensor, dict[str, Tensor]]
+"""Scores, and the tensors that the subnetwork owns, as they were once."""
 
 
 class Scores:
@@ -68,17 +68,26 @@ class Scores:
         """The sites that no gradient has reached: a part of the model under no_grad, or units that are all dead."""
         return [site.name for site, _, piece in self.pieces(self.raw) if not piece.any()]
 
-    def state(self) -> State:
-        """A copy of the scores and of what the subnetwork owns."""
+    def owned(self) -> dict[str, Tensor]:
+        """The tensors that the subnetwork owns: BatchNorm's, where those are updated or learned."""
         everything = named_tensors(self.sub.network)
-        return self.flat.detach().clone(), {name: everything[name].detach().clone() for name in self.sub.owned}
+        return {name: everything[name] for name in self.sub.owned}
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the scores and of what the subnetwork owns."""
+        return self.flat.detach().clone(), {name: tensor.detach().clone() for name, tensor in self.owned().items()}
 
     @torch.no_grad()
-    def restore(self, state: State) -> None:
-        self.flat.copy_(state[0])
-        everything = named_tensors(self.sub.network)
-        for name, tensor in state[1].items():
-            everything[name].copy_(tensor)
+    def restore(self, snapshot: Snapshot) -> None:
+        """Make the scores, and what the subnetwork owns, what they were then."""
+        self.flat.copy_(snapshot[0])
+        owned = self.owned()
+        for name, tensor in snapshot[1].items():
+            owned[name].copy_(tensor)
+
+    def by_site(self) -> dict[str, Tensor]:
+        """{site: scores} as they are now."""
+        return {site.name: piece for site, _, piece in self.pieces(self.flat.detach())}
 
     @torch.no_grad()
     def keep_open(self) -> None:
@@ -91,23 +100,25 @@ class Scores:
         self.flat.masked_fill_(held, 0)
         self.velocity.copy_(torch.where(held, self.velocity.clamp_max(0), self.velocity))
 
-    @torch.no_grad()
-    def cuts(self, example: Any) -> list[str]:
-        """The sites that everything passes: with one of them closed, all inputs give the same bottleneck.
-
-        Inside a residual branch a closed site is no collapse, since the stream goes on beside it.
-        """
-        found = []
-        with self.sub.features() as caught:
-            for site, gate, piece in self.pieces(self.flat.detach()):
-                gate.live = torch.zeros_like(piece)
-                call(self.sub, example)
-                gate.live = None
-                if torch.allclose(caught[0], caught[0][:1].expand_as(caught[0])):
-                    found.append(site.name)
-        return found
-
     def closed(self, sites: list[str]) -> list[str]:
         """Which of `sites` have no open gate left."""
         pieces = self.pieces(self.flat.detach())
         return [site.name for site, _, piece in pieces if site.name in sites and not (piece >= 0).any()]
+
+
+@torch.no_grad()
+def cuts(sub: Subnetwork, example: Any) -> list[str]:
+    """The sites that everything passes: with one of them closed, all inputs give the same bottleneck.
+
+    Inside a residual branch a closed site is no collapse, since the stream goes on beside it.
+    """
+    found = []
+    with sub.features() as caught:
+        for site, module in zip(sub.sites, sub.gates, strict=True):
+            gate = cast(Gate, module)
+            gate.live = torch.zeros(site.units, device=gate.mask.device)
+            call(sub, example)
+            gate.live = None
+            if torch.allclose(caught[0], caught[0][:1].expand_as(caught[0])):
+                found.append(site.name)
+    return found

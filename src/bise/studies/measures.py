@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
-from bise.data.core.sampling import strata
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
 from bise.extraction.bias_head import BiasHeads, with_one
 from bise.extraction.config import ExtractConfig
 from bise.extraction.head_training import Refinement
+from bise.extraction.problem import Problem
 from bise.measure.audits import audit
 from bise.network.gates import Subnetwork
 from bise.network.outputs import to_device
@@ -135,8 +136,17 @@ def bias_probe(
         generator=generator,
         device=device,
     )
-    train = Refinement(heads, inputs, cells, strata(cells, "cells"), config, "fp32", config.memory)
-    train(network, generator)
+    config = replace(config, balance="cells")
+    problem = Problem(
+        sub=network,
+        inputs=inputs,
+        cells=cells,
+        validation=None,
+        config=config,
+        precision="fp32",
+        memory=config.memory,
+    )
+    Refinement(problem, heads)(generator)
     hits = heads.probabilities(with_one(z))[0].argmax(1).cpu() == judged.b[:, 0]
     chance = torch.bincount(judged.b[:, 0]).max() / len(judged)
     return {"probe": float(hits.double().mean()), "chance": float(chance)}

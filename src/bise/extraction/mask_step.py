@@ -1,0 +1,98 @@
+"""Lines 8 to 10 of Algorithm 1: one forward pass, and from it a step of the scores and a step of the bias heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bise.base.errors import BadInput
+from bise.data.core.sampling import sample_weights
+from bise.engine.losses import cross_entropies, margins, weighted_mean
+from bise.engine.precision import autocast
+from bise.extraction.bias_head import cross_entropy, with_one
+from bise.extraction.objective import information, information_gradient, joint_table
+from bise.extraction.problem import Problem
+from bise.extraction.state import State
+from bise.network.outputs import call, class_logits
+
+NO_GRADIENT = "no gradient reaches any gate; the model's forward must not run under torch.no_grad()"
+
+
+class MaskStep:
+    """Updates the scores to minimise J = L_r + γ·I (equation 5), and the heads to minimise their cross-entropy."""
+
+    def __init__(self, problem: Problem, state: State, targets: dict[str, float]) -> None:
+        self.problem, self.state, self.smoothing = problem, state, targets["smoothing"]
+        c, cells, device = problem.config, problem.cells, problem.device
+        self.rates = {"lr": c.lr, "momentum": c.momentum, "weight_decay": c.weight_decay}
+        self.learned = [] if state.batch_norm is None else state.batch_norm.param_groups[0]["params"]
+        """β and γ of BatchNorm, where they are learned too."""
+        self.tau = torch.ones((), dtype=torch.float32, device=device)
+        self.y, self.b = cells.y.to(device), cells.b.to(device)
+        weights = sample_weights(cells, c.weights, c.balance, c.rho)
+        self.weights = None if weights is None else weights.float().to(device)
+        """[N]: r_j of equation 4."""
+        self.priors = margins(cells, targets["margin"], problem.widths[1], device)
+        """What logits are raised by for each b, where margins are wanted."""
+        included = cells.conflicting if problem.measured_over == "conflicting" else cells.b >= 0
+        self.included = included.to(device)
+        """[N, K]: which samples the mutual information is taken over."""
+        self.caught: list[Tensor] = []
+        """The bottleneck of the last forward pass, while the loop holds `sub.features()` open."""
+
+    def __call__(self, x: Any, index: Tensor) -> Tensor:
+        """J, its two parts, the heads' loss, and the size of J's gradient, after one step on the samples `index`."""
+        c, state = self.problem.config, self.state
+        values = state.scores.hold()
+        with autocast(self.problem.precision, self.problem.device):
+            logits = class_logits(call(self.problem.sub, x))
+        z, b = self.caught[0], self.b[index]
+        each = cross_entropies(
+            logits, self.y[index], b=b if self.priors else None, priors=self.priors, smoothing=self.smoothing
+        )
+        ce = weighted_mean(each, None if self.weights is None else self.weights[index])
+        if not (ce.requires_grad or z.requires_grad):
+            raise BadInput(NO_GRADIENT)
+        features = with_one(z)
+        probabilities = state.heads.probabilities(features)
+        mi, towards_z = self._information(probabilities, b, index)
+        gradient = self._gradient(values, ce, z, towards_z)
+        self.caught[0] = z.detach()  # the graph behind it would live on into a recording, with another stream
+        state.scores.step(gradient, self.tau, **self.rates)
+        if c.collapse == "prevent":
+            state.scores.keep_open()
+        true = state.heads.one_hots(b)
+        state.heads.step(features, true, probabilities)
+        ce = ce.detach()
+        return torch.stack([ce + c.gamma * mi, ce, mi, cross_entropy(probabilities, true), gradient.norm()])
+
+    def _gradient(self, values: Tensor, ce: Tensor, z: Tensor, towards_z: Tensor) -> Tensor:
+        """∂J/∂gate of every unit; β and γ of BatchNorm, where they are learned, make their step on the way."""
+        outputs, towards = [ce], [torch.ones_like(ce)]
+        if z.requires_grad:  # γ·I joins the graph at z, by its closed-form gradient
+            gamma = self.problem.config.gamma
+            outputs, towards = [ce, z], [*towards, (gamma * towards_z).to(z.dtype)]
+        gradient, *others = torch.autograd.grad(outputs, [values, *self.learned], towards, allow_unused=True)
+        if gradient is None:
+            raise BadInput(NO_GRADIENT)
+        if self.state.batch_norm is not None:
+            for parameter, found in zip(self.learned, others, strict=True):
+                parameter.grad = found
+            self.state.batch_norm.step()
+        return gradient
+
+    def _information(self, probabilities: tuple[Tensor, ...], b: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """I(b̂, b), the mean or sum over biases, and its gradient towards z [N, d]; 0 where it isn't wanted."""
+        weight = self.state.heads.parameters[:, :-1]
+        if self.problem.config.mi == "none":
+            return weight.new_zeros(()), weight.new_zeros(len(b), weight.shape[1])
+        include = self.included[index]
+        values, towards = [], []
+        for k, p in enumerate(probabilities):
+            table, count = joint_table(p, b[:, k], include[:, k])
+            values.append(information(table, count))
+            towards.append(information_gradient(p, b[:, k], include[:, k], table, count))
+        share = len(values) if self.problem.config.mi_over_biases == "mean" else 1
+        return torch.stack(values).sum() / share, torch.cat(towards, 1) @ weight / share
