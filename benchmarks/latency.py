@@ -22,9 +22,9 @@ from torch import Tensor, fx, nn
 
 from bise.base.files import read_json, write_json
 from bise.network.architectures.reference import REFERENCES, as_if_trained
-from bise.network.gates import Subnetwork
 from bise.network.placement import place
 from bise.network.size import latency, size
+from bise.network.subnetwork import Subnetwork
 
 ROOT = Path(__file__).parent.parent
 SIDES = {"resnet18": 224, "SimpleConvNet": 28}

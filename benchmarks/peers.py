@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from bise.base.files import read_json, write_json
 from bise.network.architectures.reference import REFERENCES, as_if_trained
 from bise.network.architectures.vision import torchvision
-from bise.network.gates import Subnetwork
 from bise.network.outputs import call
 from bise.network.placement import place
 from bise.network.shrinking.verify import as_float64, difference
 from bise.network.size import parameters
+from bise.network.subnetwork import Subnetwork
 
 SHARES = (0.1, 0.5, 0.9)
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"

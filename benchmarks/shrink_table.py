@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from bise.base.files import read_json, write_json
 from bise.network.architectures.reference import REFERENCES, as_if_trained
-from bise.network.gates import Subnetwork
 from bise.network.placement import place
 from bise.network.shrinking.capture import Captured, capture
 from bise.network.shrinking.removal import dtype_of, rewritten, settle
 from bise.network.shrinking.verify import as_float64, check, difference, in_float64
 from bise.network.size import latency, size
+from bise.network.subnetwork import Subnetwork
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "shrink_table.json"

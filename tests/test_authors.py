@@ -26,9 +26,9 @@ from bise.jobs.recipes import PAPER, architecture, preset_changes, recipe, split
 from bise.network.architectures.pretrained import bert
 from bise.network.architectures.reference import as_if_trained
 from bise.network.architectures.small import MLP, SimpleConvNet
-from bise.network.gates import Subnetwork
 from bise.network.masked_norm import masked_layer_norm
 from bise.network.placement import place
+from bise.network.subnetwork import Subnetwork
 
 # weights
 

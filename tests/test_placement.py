@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from bise import BadInput, sites, subnetwork
 from bise.network.architectures.small import MLP, SimpleConvNet
 from bise.network.architectures.vision import torchvision
-from bise.network.gates import Subnetwork
 from bise.network.placement import one_bottleneck, place
+from bise.network.subnetwork import Subnetwork
 from real_models import images, make, tokens
 
 

@@ -17,8 +17,8 @@ from bise.base.errors import Unwritable
 from bise.base.files import append_bytes, read_bytes, read_json, read_tensors, write_bytes, write_json
 from bise.base.plain import NotPlain, check_plain, make_folder, move, remove, remove_empty, remove_folder
 from bise.engine.checkpoints import Checkpoint
-from bise.network.gates import Subnetwork
 from bise.network.placement import place
+from bise.network.subnetwork import Subnetwork
 from bise.runs.events import append_events
 from bise.runs.folder import Run
 from bise.runs.reading import read_run

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from bise.methods.finetuning import finetune
     from bise.methods.pseudo_labels import pseudo_bias
     from bise.methods.refit.refitting import refit
-    from bise.network.gates import Subnetwork, load, subnetwork
     from bise.network.placement import sites
+    from bise.network.saving import load
+    from bise.network.subnetwork import Subnetwork, subnetwork
     from bise.network.twin import fingerprint
 
 __version__ = VERSION

@@ -13,11 +13,11 @@ from torch import Tensor, fx, nn
 
 from bise.base.errors import BadInput
 from bise.network.architectures.reference import REFERENCES, as_if_trained
-from bise.network.gates import Subnetwork, subnetwork
 from bise.network.placement import place
 from bise.network.shrinking.capture import capture
 from bise.network.shrinking.removal import rewritten
 from bise.network.shrinking.verify import TOLERANCE, as_float64, check, difference, in_float64
+from bise.network.subnetwork import Subnetwork, subnetwork
 
 QUICK = ("SimpleConvNet", "MLP", "resnet18", "BERT", "ViT (transformers)")
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from bise.network.gates import Subnetwork
 from bise.network.placement import place
 from bise.network.shrinking.capture import Captured, capture
 from bise.network.shrinking.removal import rewritten
 from bise.network.shrinking.rules import RULES
 from bise.network.shrinking.verify import TOLERANCE, difference, in_float64
+from bise.network.subnetwork import Subnetwork
 
 UNITS = 4
 

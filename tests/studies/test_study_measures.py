@@ -15,9 +15,9 @@ from bise.data import Labelled, labels
 from bise.engine.inputs import Inputs
 from bise.jobs.recipes import recipe
 from bise.network.architectures.small import SimpleConvNet
-from bise.network.gates import Subnetwork
 from bise.network.placement import place
 from bise.network.size import size
+from bise.network.subnetwork import Subnetwork
 from bise.studies.counting import count
 from bise.studies.job import Job
 from bise.studies.mask_counts import PAPER as COUNTS

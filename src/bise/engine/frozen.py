@@ -14,9 +14,9 @@ from torch.utils.data import TensorDataset
 from bise.engine.inference import batchwise
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
-from bise.network.gates import Subnetwork
 from bise.network.outputs import call, logits_tensor
 from bise.network.scaling import scaled_channels
+from bise.network.subnetwork import Subnetwork
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from bise.data.core.contract import Progress
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.storage import Store
-from bise.network.gates import Subnetwork
 from bise.network.outputs import call, class_logits
+from bise.network.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,8 @@ from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.extraction.config import TrainConfig
-from bise.network.gates import Subnetwork
 from bise.network.outputs import call, class_logits
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import held, named_tensors
 
 

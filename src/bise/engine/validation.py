@@ -14,8 +14,8 @@ from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import identity_of
 from bise.engine.inference import passes
 from bise.engine.inputs import Inputs
-from bise.network.gates import Subnetwork
 from bise.network.outputs import not_finite
+from bise.network.subnetwork import Subnetwork
 
 
 def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) -> tuple[Any, ...]:

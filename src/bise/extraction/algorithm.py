@@ -27,9 +27,9 @@ from bise.extraction.config import ExtractConfig
 from bise.extraction.loop import Loop
 from bise.extraction.margins import choose, learned_with_margins
 from bise.extraction.problem import Problem
-from bise.network.gates import Subnetwork
 from bise.network.outputs import call, device_of
 from bise.network.placement import one_bottleneck, place
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 
 

@@ -9,46 +9,46 @@ from typing import Any
 from bise.base.errors import BadInput
 
 
-def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
 
 
-def _number(name: str, value: Any) -> None:
+def check_number(name: str, value: Any) -> None:
     if not isinstance(value, (int, float)):
         raise BadInput(f"{name}={value!r} must be a number")
 
 
-def _positive(**values: float | None) -> None:
+def check_positive(**values: float | None) -> None:
     for name, value in values.items():
-        _number(name, 1 if value is None else value)
+        check_number(name, 1 if value is None else value)
         if value is not None and not 0 < value < math.inf:
             raise BadInput(f"{name}={value} must be a number greater than 0")
 
 
-def _at_least_zero(**values: float | None) -> None:
+def check_at_least_zero(**values: float | None) -> None:
     for name, value in values.items():
-        _number(name, 1 if value is None else value)
+        check_number(name, 1 if value is None else value)
         if value is not None and not 0 <= value < math.inf:
             raise BadInput(f"{name}={value} must be a number, 0 or more")
 
 
-def _whole(**values: int | None) -> None:
+def check_whole(**values: int | None) -> None:
     for name, value in values.items():
         if value is not None and (not isinstance(value, int) or not -(2**63) <= value < 2**63):
             raise BadInput(f"{name}={value!r} must be a whole number")
 
 
-def _momentum(**values: float) -> None:
+def check_momentum(**values: float) -> None:
     for name, value in values.items():
-        _number(name, value)
+        check_number(name, value)
         if not 0 <= value < 1:
             raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
 
 
-def _shares(rho: Any) -> None:
+def check_shares_of_alignment(rho: Any) -> None:
     for share in rho if isinstance(rho, tuple) else () if rho is None else (rho,):
-        _number("rho", share)
+        check_number("rho", share)
         if not 0 < share < 1:
             raise BadInput(
                 f"rho={share} has no closed form of weights; give a share between 0 and 1, or None to count it"
@@ -154,40 +154,40 @@ class ExtractConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _choice("sampler", self.sampler, ("natural", "balanced"))
-        _choice("balance", self.balance, ("auto", "cells", "alignment"))
-        _choice("weights", self.weights, ("groups", "paper", "cells", "none"))
-        _choice("mi", self.mi, ("auto", "conflicting", "batch", "none"))
-        _choice("mi_over_biases", self.mi_over_biases, ("mean", "sum"))
-        _choice("gates_at", self.gates_at, ("activations", "layers"))
-        _choice("norms", self.norms, ("plain", "masked"))
-        _choice("ties", self.ties, ("earlier", "later"))
-        _choice("head_data", self.head_data, ("natural", "balanced"))
-        _choice("bn", self.bn, ("frozen", "statistics", "all"))
-        _choice("collapse", self.collapse, ("prevent", "undo", "ignore"))
-        _shares(self.rho)
+        check_choice("sampler", self.sampler, ("natural", "balanced"))
+        check_choice("balance", self.balance, ("auto", "cells", "alignment"))
+        check_choice("weights", self.weights, ("groups", "paper", "cells", "none"))
+        check_choice("mi", self.mi, ("auto", "conflicting", "batch", "none"))
+        check_choice("mi_over_biases", self.mi_over_biases, ("mean", "sum"))
+        check_choice("gates_at", self.gates_at, ("activations", "layers"))
+        check_choice("norms", self.norms, ("plain", "masked"))
+        check_choice("ties", self.ties, ("earlier", "later"))
+        check_choice("head_data", self.head_data, ("natural", "balanced"))
+        check_choice("bn", self.bn, ("frozen", "statistics", "all"))
+        check_choice("collapse", self.collapse, ("prevent", "undo", "ignore"))
+        check_shares_of_alignment(self.rho)
         for selection in (self.selection, *self.also):
-            _choice("selection", selection, ("unbiased", "worst_group", "accuracy"))
-        _choice("precision", self.precision, ("auto", "fp32", "bf16"))
+            check_choice("selection", selection, ("unbiased", "worst_group", "accuracy"))
+        check_choice("precision", self.precision, ("auto", "fp32", "bf16"))
         if self.sampler == "balanced" and self.weights != "none":
             raise BadInput(
                 f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
                 ' use weights="none", or sampler="natural"'
             )
-        _whole(batch_size=self.batch_size, steps=self.steps, upsilon=self.upsilon, seed=self.seed)
-        _whole(head_epochs=self.head_epochs, head_steps=self.head_steps, memory=self.memory)
-        _whole(validate_every=self.validate_every, patience=self.patience)
-        _positive(patience=self.patience)
-        _positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory)
-        _positive(
+        check_whole(batch_size=self.batch_size, steps=self.steps, upsilon=self.upsilon, seed=self.seed)
+        check_whole(head_epochs=self.head_epochs, head_steps=self.head_steps, memory=self.memory)
+        check_whole(validate_every=self.validate_every, patience=self.patience)
+        check_positive(patience=self.patience)
+        check_positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory)
+        check_positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
         )
-        _at_least_zero(smoothing=self.smoothing, kappa=self.kappa)
+        check_at_least_zero(smoothing=self.smoothing, kappa=self.kappa)
         if self.smoothing is not None and not self.smoothing < 1:
             raise BadInput(f"smoothing={self.smoothing} is out of range; give a share from 0 to below 1")
-        _at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
-        _at_least_zero(head_weight_decay=self.head_weight_decay, margin=self.margin, jitter=self.jitter)
-        _momentum(momentum=self.momentum, head_momentum=self.head_momentum)
+        check_at_least_zero(gamma=self.gamma, weight_decay=self.weight_decay, head_epochs=self.head_epochs)
+        check_at_least_zero(head_weight_decay=self.head_weight_decay, margin=self.margin, jitter=self.jitter)
+        check_momentum(momentum=self.momentum, head_momentum=self.head_momentum)
         if not 0 < self.kappa < 1:
             raise BadInput(f"kappa={self.kappa} can't anneal the temperature; give a value between 0 and 1")
         if self.tau_min >= 1:
@@ -275,17 +275,17 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
-        _choice("schedule", self.schedule, ("constant", "cosine", "linear", "steps"))
-        _choice("sampler", self.sampler, ("natural", "balanced"))
-        _choice("balance", self.balance, ("auto", "cells", "alignment"))
-        _choice("weights", self.weights, ("groups", "paper", "none"))
-        _choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
-        _choice("precision", self.precision, ("auto", "fp32", "bf16"))
-        _whole(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, seed=self.seed)
-        _positive(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, lr=self.lr)
-        _at_least_zero(weight_decay=self.weight_decay, margin=self.margin, jitter=self.jitter)
-        _momentum(momentum=self.momentum)
+        check_choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
+        check_choice("schedule", self.schedule, ("constant", "cosine", "linear", "steps"))
+        check_choice("sampler", self.sampler, ("natural", "balanced"))
+        check_choice("balance", self.balance, ("auto", "cells", "alignment"))
+        check_choice("weights", self.weights, ("groups", "paper", "none"))
+        check_choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
+        check_choice("precision", self.precision, ("auto", "fp32", "bf16"))
+        check_whole(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, seed=self.seed)
+        check_positive(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, lr=self.lr)
+        check_at_least_zero(weight_decay=self.weight_decay, margin=self.margin, jitter=self.jitter)
+        check_momentum(momentum=self.momentum)
         if self.sampler == "balanced" and self.weights != "none":
             raise BadInput(
                 f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
@@ -324,12 +324,12 @@ class RefitConfig:
     """Take the refit also where the mean over groups on val falls."""
 
     def __post_init__(self) -> None:
-        _choice("on", self.on, ("train", "val", "both"))
-        _whole(folds=self.folds, seed=self.seed)
+        check_choice("on", self.on, ("train", "val", "both"))
+        check_whole(folds=self.folds, seed=self.seed)
         if not self.l2:
             raise BadInput("l2=() leaves nothing to try; give numbers above 0")
         for value in self.l2:
-            _positive(l2=value)
+            check_positive(l2=value)
         if self.folds < 2:
             raise BadInput(f"folds={self.folds} leaves nothing to fit on; give 2 or more")
         object.__setattr__(self, "l2", tuple(sorted(self.l2, reverse=True)))

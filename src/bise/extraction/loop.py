@@ -17,7 +17,7 @@ from bise.extraction.margins import BY_HEART
 from bise.extraction.mask_step import MaskStep
 from bise.extraction.problem import Problem
 from bise.extraction.state import Best, State
-from bise.network.gates import Subnetwork
+from bise.network.subnetwork import Subnetwork
 
 
 class Loop:

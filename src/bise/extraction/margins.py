@@ -17,7 +17,7 @@ from bise.data.core.sampling import Sampler
 from bise.engine.inference import infer
 from bise.extraction.config import ExtractConfig
 from bise.extraction.problem import Problem
-from bise.network.gates import Subnetwork
+from bise.network.subnetwork import Subnetwork
 
 LOOKED_AT, BY_HEART = 1000, 0.95
 """A model that classifies so large a share of so many evenly drawn training samples knows them by heart; …"""

@@ -16,8 +16,8 @@ from bise.engine.precision import autocast
 from bise.engine.validation import Validation
 from bise.extraction.config import ExtractConfig
 from bise.extraction.scores import cuts
-from bise.network.gates import Subnetwork
 from bise.network.outputs import wavers
+from bise.network.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bise.network.gates import Gate, Subnetwork, slope
+from bise.network.gates import Gate, slope
 from bise.network.outputs import call
 from bise.network.placement import Site
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import named_tensors
 
 Snapshot = tuple[Tensor, dict[str, Tensor]]

@@ -26,7 +26,7 @@ from bise.jobs.deployment import deploy
 from bise.measure.audits import audit
 from bise.measure.evidence import gather
 from bise.methods.finetuning import finetune, owning
-from bise.network.gates import Subnetwork
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint, named_tensors
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run

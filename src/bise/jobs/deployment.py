@@ -15,9 +15,9 @@ from bise.data.core.contract import Progress
 from bise.data.core.tokens import sentences_of
 from bise.engine.inputs import Inputs
 from bise.jobs.exporting import check_target, export, tokenizer_file
-from bise.network.gates import Subnetwork
 from bise.network.outputs import device_of
 from bise.network.size import latency, size, sparsity
+from bise.network.subnetwork import Subnetwork
 
 BATCHES = (1, 256)
 """Batch sizes at which latency is measured."""

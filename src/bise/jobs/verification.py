@@ -21,7 +21,8 @@ from bise.data.core.identity import Identity, identities, is_older, known_by
 from bise.data.facts import facts_of
 from bise.engine.inputs import Inputs
 from bise.jobs.deployment import shrunk
-from bise.network.gates import load, threshold
+from bise.network.gates import threshold
+from bise.network.saving import load
 from bise.network.shrinking.verify import TOLERANCE, NotExact
 from bise.network.twin import digest_of, fingerprint, named_tensors
 from bise.runs.folder import begun_jobs

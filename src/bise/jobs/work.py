@@ -38,9 +38,10 @@ from bise.jobs.sources import splits_of
 from bise.measure.audits import Audit, audit
 from bise.measure.evidence import gather
 from bise.methods.finetuning import finetune
-from bise.network.gates import Subnetwork, load
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
+from bise.network.saving import load
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run, begun_jobs, check_complete, read_summary, sole

@@ -23,9 +23,9 @@ from bise.measure.fairness import demographic_parity_difference, equalized_odds_
 from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
 from bise.measure.information import mutual_information
 from bise.measure.probes import Probe, linear_probe
-from bise.network.gates import Subnetwork
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
+from bise.network.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, kw_only=True)

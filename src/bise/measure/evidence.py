@@ -15,8 +15,9 @@ from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
 from bise.engine.inputs import Inputs
 from bise.measure.showing import Shower
-from bise.network.gates import Subnetwork, threshold
+from bise.network.gates import threshold
 from bise.network.outputs import call, class_logits, device_of, tensors_in
+from bise.network.subnetwork import Subnetwork
 
 POINTS = 18
 """Thresholds on the curve, about."""

@@ -11,8 +11,8 @@ from bise.data.core.sampling import Sampler, strata
 from bise.engine.inputs import Inputs
 from bise.extraction.algorithm import batch_norm_tensors
 from bise.extraction.config import ExtractConfig
-from bise.network.gates import Subnetwork
 from bise.network.outputs import call, device_of
+from bise.network.subnetwork import Subnetwork
 
 
 def reestimate(

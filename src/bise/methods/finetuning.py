@@ -19,8 +19,8 @@ from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.engine.validation import Validation, identity
 from bise.extraction.config import TrainConfig
-from bise.network.gates import Subnetwork
 from bise.network.outputs import device_of
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint, held, named_tensors
 
 

@@ -19,12 +19,12 @@ from bise.extraction.config import ExtractConfig
 from bise.extraction.head_training import Refinement
 from bise.extraction.problem import Problem
 from bise.measure.audits import audit
-from bise.network.gates import Subnetwork
 from bise.network.outputs import to_device
 from bise.network.placement import Site, place
 from bise.network.shrinking.capture import capture
 from bise.network.shrinking.removal import rewritten
 from bise.network.size import size, sparsity
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import duplicate
 
 PROBE = ExtractConfig.paper(head_epochs=100)

@@ -25,8 +25,9 @@ from bise.jobs.recipes import Rho, recipe, splits, start
 from bise.methods.batch_norm import reestimate
 from bise.methods.finetuning import finetune, owning
 from bise.methods.pseudo_labels import pseudo_bias
-from bise.network.gates import Subnetwork, load
 from bise.network.placement import one_bottleneck, place
+from bise.network.saving import load
+from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 from bise.studies import measures
 from bise.studies.counting import count

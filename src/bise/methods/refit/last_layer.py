@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bise.base.errors import BadInput
-from bise.network.gates import Subnetwork
 from bise.network.placement import Placement, one_bottleneck
+from bise.network.subnetwork import Subnetwork
 from bise.network.tracing import Trace
 from bise.network.twin import named_tensors
 

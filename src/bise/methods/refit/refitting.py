@@ -22,8 +22,8 @@ from bise.methods.refit.fitting_data import Part, pooled
 from bise.methods.refit.l2_choice import Choice, chosen_fit
 from bise.methods.refit.last_layer import LastLayer, last_layer
 from bise.methods.refit.logistic import Optimum
-from bise.network.gates import Subnetwork
 from bise.network.outputs import device_of
+from bise.network.subnetwork import Subnetwork
 from bise.network.tracing import record
 from bise.network.twin import digest_of, named_tensors
 

@@ -24,7 +24,7 @@ from bise.network.outputs import plain_output
 from bise.network.shrinking import sizes
 
 if TYPE_CHECKING:
-    from bise.network.gates import Subnetwork
+    from bise.network.subnetwork import Subnetwork
 
 aten = torch.ops.aten
 

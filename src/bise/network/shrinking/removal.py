@@ -24,7 +24,7 @@ from bise.network.size import parameters
 from bise.network.twin import duplicate
 
 if TYPE_CHECKING:
-    from bise.network.gates import Subnetwork
+    from bise.network.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, kw_only=True)
