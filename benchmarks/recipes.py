@@ -6,7 +6,7 @@ from pathlib import Path
 
 from page import fill
 
-from bise.extraction.config import TrainConfig
+from bise.engine.config import TrainConfig
 from bise.jobs.recipes import PAPER, Recipe, recipe
 
 PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"

@@ -29,8 +29,9 @@ from bise.cli.app import app
 from bise.data import Labelled, PictureFiles, Transform
 from bise.data.core.identity import data_sha256
 from bise.engine.checkpoints import Checkpoint
+from bise.engine.config import TrainConfig
 from bise.engine.training import _Training
-from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.extraction.config import ExtractConfig
 from bise.jobs.demo import demo, digit_net
 from bise.runs.folder import _difference
 from conftest import copy_run, toy, toy_model, trained

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from bise import data
     from bise.base.errors import BadInput, BiseWarning
     from bise.cli.terminal import Bars
+    from bise.engine.config import TrainConfig
     from bise.extraction.algorithm import extract
-    from bise.extraction.config import ExtractConfig, TrainConfig
+    from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
     from bise.measure.audits import Audit, audit
     from bise.methods.batch_norm import reestimate
@@ -53,12 +54,14 @@ __all__ = [
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
-    "extraction.config": ("ExtractConfig", "TrainConfig"),
+    "engine.config": ("TrainConfig",),
+    "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.exporting": ("export",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
-    "network.gates": ("Subnetwork", "load", "subnetwork"),
+    "network.saving": ("load",),
+    "network.subnetwork": ("Subnetwork", "subnetwork"),
     "network.placement": ("sites",),
     "methods.batch_norm": ("reestimate",),
     "methods.refit.refitting": ("refit",),

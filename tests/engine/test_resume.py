@@ -12,7 +12,8 @@ from bise import BadInput
 from bise.base.errors import BiseWarning
 from bise.data import Labelled
 from bise.engine.checkpoints import Checkpoint
-from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.engine.config import TrainConfig
+from bise.extraction.config import ExtractConfig
 from conftest import toy, toy_model, trained
 
 

@@ -20,7 +20,7 @@ from bise.base.errors import BadInput, BiseWarning
 from bise.base.markup import embedded, tag
 from bise.cli import app as cli
 from bise.cli.app import app
-from bise.extraction.config import RefitConfig
+from bise.methods.refit.config import RefitConfig
 from bise.reporting.colours import DARK, LIGHT, contrast, heat
 from bise.reporting.words import commands
 from bise.reporting.writing import add_report, write_report

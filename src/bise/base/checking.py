@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from bise.base.errors import BadInput
 
 
@@ -13,3 +16,44 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def check_share(rho: float) -> None:
     if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0 <= rho <= 1:
         raise BadInput(f"rho={rho} is no share of aligned samples; give a value from 0 to 1")
+
+
+def check_number(name: str, value: Any) -> None:
+    if not isinstance(value, (int, float)):
+        raise BadInput(f"{name}={value!r} must be a number")
+
+
+def check_positive(**values: float | None) -> None:
+    for name, value in values.items():
+        check_number(name, 1 if value is None else value)
+        if value is not None and not 0 < value < math.inf:
+            raise BadInput(f"{name}={value} must be a number greater than 0")
+
+
+def check_at_least_zero(**values: float | None) -> None:
+    for name, value in values.items():
+        check_number(name, 1 if value is None else value)
+        if value is not None and not 0 <= value < math.inf:
+            raise BadInput(f"{name}={value} must be a number, 0 or more")
+
+
+def check_whole(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and (not isinstance(value, int) or not -(2**63) <= value < 2**63):
+            raise BadInput(f"{name}={value!r} must be a whole number")
+
+
+def check_momentum(**values: float) -> None:
+    for name, value in values.items():
+        check_number(name, value)
+        if not 0 <= value < 1:
+            raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
+
+
+def check_shares_of_alignment(rho: Any) -> None:
+    for share in rho if isinstance(rho, tuple) else () if rho is None else (rho,):
+        check_number("rho", share)
+        if not 0 < share < 1:
+            raise BadInput(
+                f"rho={share} has no closed form of weights; give a share between 0 and 1, or None to count it"
+            )

@@ -26,13 +26,13 @@ from bise.engine.checkpoints import (
     restore_optimizer,
 )
 from bise.engine.compiling import compiled
+from bise.engine.config import TrainConfig
 from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
 from bise.engine.losses import cross_entropies, margins, weighted_mean
 from bise.engine.precision import autocast, resolved
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
-from bise.extraction.config import TrainConfig
 from bise.network.outputs import call, class_logits
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import held, named_tensors

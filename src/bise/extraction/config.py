@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from bise.base.checking import (
+    check_at_least_zero,
+    check_choice,
+    check_momentum,
+    check_positive,
+    check_shares_of_alignment,
+    check_whole,
+)
 from bise.base.errors import BadInput
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BadInput(f"{name}={value!r} is unknown; use {' or '.join(repr(c) for c in choices)}")
-
-
-def check_number(name: str, value: Any) -> None:
-    if not isinstance(value, (int, float)):
-        raise BadInput(f"{name}={value!r} must be a number")
-
-
-def check_positive(**values: float | None) -> None:
-    for name, value in values.items():
-        check_number(name, 1 if value is None else value)
-        if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name}={value} must be a number greater than 0")
-
-
-def check_at_least_zero(**values: float | None) -> None:
-    for name, value in values.items():
-        check_number(name, 1 if value is None else value)
-        if value is not None and not 0 <= value < math.inf:
-            raise BadInput(f"{name}={value} must be a number, 0 or more")
-
-
-def check_whole(**values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and (not isinstance(value, int) or not -(2**63) <= value < 2**63):
-            raise BadInput(f"{name}={value!r} must be a whole number")
-
-
-def check_momentum(**values: float) -> None:
-    for name, value in values.items():
-        check_number(name, value)
-        if not 0 <= value < 1:
-            raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
-
-
-def check_shares_of_alignment(rho: Any) -> None:
-    for share in rho if isinstance(rho, tuple) else () if rho is None else (rho,):
-        check_number("rho", share)
-        if not 0 < share < 1:
-            raise BadInput(
-                f"rho={share} has no closed form of weights; give a share between 0 and 1, or None to count it"
-            )
-
 
 PRESETS = ("balanced", "paper", "authors")
 GAMMA_AND_E: dict[str, Any] = {"gamma": 1.0, "head_epochs": 50}
@@ -178,7 +138,9 @@ class ExtractConfig:
         check_whole(head_epochs=self.head_epochs, head_steps=self.head_steps, memory=self.memory)
         check_whole(validate_every=self.validate_every, patience=self.patience)
         check_positive(patience=self.patience)
-        check_positive(batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory)
+        check_positive(
+            batch_size=self.batch_size, steps=self.steps, lr=self.lr, upsilon=self.upsilon, memory=self.memory
+        )
         check_positive(
             validate_every=self.validate_every, tau_min=self.tau_min, head_steps=self.head_steps, head_lr=self.head_lr
         )
@@ -240,96 +202,3 @@ class ExtractConfig:
         while taus[-1] * self.kappa >= self.tau_min:
             taus.append(taus[-1] * self.kappa)
         return taus
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """How weights are trained: from scratch, or in a subnetwork whose mask stays. The defaults suit finetuning."""
-
-    epochs: int = 20
-    batch_size: int = 100
-    steps: int | None = None
-    """Steps an epoch; None is one pass over the data, or as many draws."""
-    optimizer: str = "sgd"
-    lr: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    schedule: str = "constant"
-    """"constant", "cosine", "linear" to 0, or "steps": divided by 10 at each of `milestones`; set once an epoch."""
-    milestones: tuple[int, ...] = ()
-    sampler: str = "natural"
-    balance: str = "auto"
-    weights: str = "none"
-    margin: float = 0.0
-    """α: as in extraction; 1 on natural passes is logit adjustment by p(y | b), which needs no weights."""
-    jitter: float = 0.0
-    """Turn, stretch, slant and shift pictures at random: by up to 15 degrees, 15 %, a tenth and a fourteenth at 1."""
-    selection: str = "unbiased"
-    """What the best epoch maximises on val."""
-    precision: str = "auto"
-    """Format of forward and backward passes: "fp32", "bf16", or "auto", bf16 on a GPU that has it."""
-    graphs: bool = True
-    """On a GPU, record a step once and replay it."""
-    compile: bool = False
-    """On a GPU, let torch.compile fuse what it can, for runs of minutes: it takes ten seconds and a C compiler."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choice("optimizer", self.optimizer, ("sgd", "adam", "adamw"))
-        check_choice("schedule", self.schedule, ("constant", "cosine", "linear", "steps"))
-        check_choice("sampler", self.sampler, ("natural", "balanced"))
-        check_choice("balance", self.balance, ("auto", "cells", "alignment"))
-        check_choice("weights", self.weights, ("groups", "paper", "none"))
-        check_choice("selection", self.selection, ("unbiased", "worst_group", "accuracy"))
-        check_choice("precision", self.precision, ("auto", "fp32", "bf16"))
-        check_whole(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, seed=self.seed)
-        check_positive(epochs=self.epochs, batch_size=self.batch_size, steps=self.steps, lr=self.lr)
-        check_at_least_zero(weight_decay=self.weight_decay, margin=self.margin, jitter=self.jitter)
-        check_momentum(momentum=self.momentum)
-        if self.sampler == "balanced" and self.weights != "none":
-            raise BadInput(
-                f'weights={self.weights!r} beside sampler="balanced" would count small groups twice;'
-                ' use weights="none", or sampler="natural"'
-            )
-
-    @classmethod
-    def finetuning(cls, **changes: Any) -> TrainConfig:
-        """Cells drawn evenly, as in extraction's default."""
-        return cls(**({"sampler": "balanced"} | changes))
-
-    @classmethod
-    def paper(cls, **changes: Any) -> TrainConfig:
-        """The paper's finetuning on BiasedMNIST: natural passes, its weights, 50 epochs of SGD at 1e-3, in fp32."""
-        letter: dict[str, Any] = {"weights": "paper", "epochs": 50, "selection": "accuracy", "precision": "fp32"}
-        return cls(**(letter | changes))
-
-
-L2 = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""Weights λ of ‖W‖²/2 beside the mean cross-entropy over the cells, W on standardised features."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefitConfig:
-    """How a last layer is fitted anew."""
-
-    on: str = "train"
-    """The samples that it is fitted on: "train", "val" or "both"."""
-    l2: tuple[float, ...] = L2
-    """Values to choose from, tried from the largest on."""
-    folds: int = 5
-    """Of the cross-validation, where val can't choose."""
-    seed: int = 0
-    """Of the folds."""
-    keep_worse: bool = False
-    """Take the refit also where the mean over groups on val falls."""
-
-    def __post_init__(self) -> None:
-        check_choice("on", self.on, ("train", "val", "both"))
-        check_whole(folds=self.folds, seed=self.seed)
-        if not self.l2:
-            raise BadInput("l2=() leaves nothing to try; give numbers above 0")
-        for value in self.l2:
-            check_positive(l2=value)
-        if self.folds < 2:
-            raise BadInput(f"folds={self.folds} leaves nothing to fit on; give 2 or more")
-        object.__setattr__(self, "l2", tuple(sorted(self.l2, reverse=True)))

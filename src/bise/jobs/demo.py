@@ -18,10 +18,11 @@ from bise.data.core.identity import hashes, identities, known_by
 from bise.data.facts import facts_of
 from bise.data.sets.digits import coloured_digits
 from bise.engine.checkpoints import EVERY, Checkpoint
+from bise.engine.config import TrainConfig
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction.algorithm import extract
-from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.extraction.config import ExtractConfig
 from bise.jobs.deployment import deploy
 from bise.measure.audits import audit
 from bise.measure.evidence import gather

@@ -15,7 +15,8 @@ from bise.data import load
 from bise.data.core.arguments import SEARCH
 from bise.data.core.contract import Labelled
 from bise.data.core.subset import subset
-from bise.extraction.config import GAMMA_AND_E, ExtractConfig, TrainConfig
+from bise.engine.config import TrainConfig
+from bise.extraction.config import GAMMA_AND_E, ExtractConfig
 from bise.network.architectures.pretrained import BERT_BASE, bert, resnet18
 from bise.network.architectures.small import MLP, SimpleConvNet
 from bise.network.weights import read_state, start_from

@@ -14,8 +14,8 @@ from bise.base.errors import BadInput
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import data_sha256
 from bise.engine.checkpoints import key_of
-from bise.extraction.config import RefitConfig
 from bise.jobs.work import Splits, _audited, _train, other_splits, saved, split_of
+from bise.methods.refit.config import RefitConfig
 from bise.methods.refit.refitting import refit
 from bise.network.outputs import device_of
 from bise.network.twin import fingerprint

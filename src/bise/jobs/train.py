@@ -16,9 +16,10 @@ from bise.data.core.identity import hashes, identities, known_by
 from bise.data.core.tokens import sentences_of
 from bise.data.facts import facts_of
 from bise.engine.checkpoints import EVERY, Checkpoint
+from bise.engine.config import TrainConfig
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.extraction.config import PRESETS, TrainConfig
+from bise.extraction.config import PRESETS
 from bise.jobs.recipes import Recipe, preset_finetuning, recipe, splits, start
 from bise.jobs.sources import device_named
 from bise.measure.audits import audit

@@ -29,10 +29,11 @@ from bise.data.own.folders import is_hugging_face
 from bise.data.own.sheet import contact_sheet
 from bise.engine.checkpoints import EVERY, key_of
 from bise.engine.checks import check_model, check_outputs
+from bise.engine.config import TrainConfig
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.extraction.algorithm import extract
-from bise.extraction.config import PRESETS, ExtractConfig, TrainConfig
+from bise.extraction.config import PRESETS, ExtractConfig
 from bise.jobs.deployment import deploy, sizes
 from bise.jobs.sources import splits_of
 from bise.measure.audits import Audit, audit

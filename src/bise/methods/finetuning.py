@@ -13,12 +13,12 @@ from torch import nn
 from bise.data.core.contract import Log, Progress, labels
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.checks import check_kinds, check_outputs
+from bise.engine.config import TrainConfig
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.engine.validation import Validation, identity
-from bise.extraction.config import TrainConfig
 from bise.network.outputs import device_of
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint, held, named_tensors

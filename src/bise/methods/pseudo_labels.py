@@ -11,10 +11,10 @@ from torch import nn
 
 from bise.base.errors import BadInput
 from bise.data.core.contract import Labelled, Progress, PseudoLabelled, labels
+from bise.engine.config import TrainConfig
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
-from bise.extraction.config import TrainConfig
 from bise.measure.information import entropy, mutual_information
 from bise.methods.finetuning import owning
 from bise.network.outputs import device_of, not_finite

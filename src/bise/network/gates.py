@@ -78,3 +78,13 @@ def threshold(zeta: float) -> float:
     if not 0 <= zeta <= 1:
         raise BadInput(f"zeta={zeta} is no threshold; give a value from 0 to 1")
     return -math.inf if zeta == 0 else math.inf if zeta == 1 else math.log(zeta) - math.log1p(-zeta)
+
+
+class Gated(nn.Module):
+    """A network with gates on it, as shrinking knows it."""
+
+    network: nn.Module
+    gates: nn.ModuleList
+
+    def place(self, example: Any) -> None:
+        """Put gates that wait for an example where it shows their channels to be."""

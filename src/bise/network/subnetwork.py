@@ -15,13 +15,13 @@ from bise.base.errors import BadInput
 from bise.base.files import write_json, write_tensors
 from bise.base.markup import tag
 from bise.base.notebook import MOST_ROWS, table
-from bise.network.gates import Gate, threshold
+from bise.network.gates import Gate, Gated, threshold
 from bise.network.outputs import device_of
 from bise.network.placement import Site, place
 from bise.network.twin import fingerprint, named_tensors, own, twin
 
 
-class Subnetwork(nn.Module):
+class Subnetwork(Gated):
     """Model + masks: computes the masked network on the model's own weights, none of them changed.
 
     `owned` names the tensors that are its own: none after extraction, BatchNorm's where those were updated,

@@ -9,7 +9,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.extraction.config import ExtractConfig, TrainConfig
+from bise.engine.config import TrainConfig
+from bise.extraction.config import ExtractConfig
 from bise.jobs.recipes import AUTHORS, Recipe, Rho, preset_changes, preset_finetuning, recipe
 from bise.studies.scale import Scale
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bise.data.core.contract import Progress
-from bise.extraction.config import RefitConfig
+from bise.methods.refit.config import RefitConfig
 from bise.methods.refit.fitting_data import Part, fold_of
 from bise.methods.refit.last_layer import LastLayer
 from bise.methods.refit.logistic import Optimum, Problem, solve

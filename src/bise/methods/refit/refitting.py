@@ -17,7 +17,7 @@ from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
-from bise.extraction.config import L2, RefitConfig
+from bise.methods.refit.config import L2, RefitConfig
 from bise.methods.refit.fitting_data import Part, pooled
 from bise.methods.refit.l2_choice import Choice, chosen_fit
 from bise.methods.refit.last_layer import LastLayer, last_layer

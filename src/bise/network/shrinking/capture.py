@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -20,11 +20,9 @@ from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_unflatten
 
 from bise.base.errors import BadInput
+from bise.network.gates import Gated
 from bise.network.outputs import plain_output
 from bise.network.shrinking import sizes
-
-if TYPE_CHECKING:
-    from bise.network.subnetwork import Subnetwork
 
 aten = torch.ops.aten
 
@@ -66,7 +64,7 @@ class Captured:
     """What the model returns, dicts and tuples of tensors, each as its place among the outputs of the graph."""
 
 
-def capture(sub: Subnetwork, example: Any, *, free_sizes: bool = True) -> Captured:
+def capture(sub: Gated, example: Any, *, free_sizes: bool = True) -> Captured:
     """Export the masked network with a free batch size, and free heights, widths and lengths if asked and possible."""
     sub.place(example)
     modes = {module: module.training for module in sub.modules()}
@@ -122,7 +120,7 @@ def _values(example: Any) -> tuple[Any, ...]:
 class _Positional(nn.Module):
     """The subnetwork with its inputs in order, since torch.export can't free the sizes of keyword arguments."""
 
-    def __init__(self, sub: Subnetwork, keys: tuple[str, ...] | None) -> None:
+    def __init__(self, sub: Gated, keys: tuple[str, ...] | None) -> None:
         super().__init__()
         self.sub = sub
         self.keys = keys
@@ -134,7 +132,7 @@ class _Positional(nn.Module):
 
 
 def _exported(
-    sub: Subnetwork, keys: tuple[str, ...] | None, inputs: tuple[Any, ...], free_sizes: bool, pictures: bool = True
+    sub: Gated, keys: tuple[str, ...] | None, inputs: tuple[Any, ...], free_sizes: bool, pictures: bool = True
 ) -> ExportedProgram:
     kinds = [type(module).__name__ for module in sub.modules()]
     pictures &= free_sizes and not any(_ATTENTION.search(kind) or _PADS_BY_SIZE.search(kind) for kind in kinds)

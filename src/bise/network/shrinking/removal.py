@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from bise.base.errors import BadInput
 from bise.base.markup import tag
 from bise.base.notebook import MOST_ROWS, table
+from bise.network.gates import Gated
 from bise.network.outputs import call, device_of, plain_output, tensors_in, to_device, wavers
 from bise.network.shrinking.analysis import Analysis, Barrier
 from bise.network.shrinking.capture import Captured, as_module, capture
@@ -22,9 +23,6 @@ from bise.network.shrinking.rules import RULES
 from bise.network.shrinking.verify import NotExact, OtherSize, as_float64, check, difference, in_float64, runs
 from bise.network.size import parameters
 from bise.network.twin import duplicate
-
-if TYPE_CHECKING:
-    from bise.network.subnetwork import Subnetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,7 @@ class ShrinkReport:
 
 
 def shrink(
-    sub: Subnetwork, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+    sub: Gated, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
 ) -> nn.Module:
     """A plain module without the closed units, checked against `sub` in float64; `.shrink_report` says how it went.
 
@@ -142,7 +140,7 @@ def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.Graph
     return module, new.derived & names, tuple(net.barriers)
 
 
-def proof(masked: Subnetwork, small: nn.Module, example: Any, captured: Captured, folded: bool) -> dict[str, float]:
+def proof(masked: Gated, small: nn.Module, example: Any, captured: Captured, folded: bool) -> dict[str, float]:
     """{case: relative difference} between the masked network and the shrunk one in float64."""
     if captured.doubtful and device_of(masked).type != "cpu":
         check_sizes_on_cpu(masked, example)
@@ -173,7 +171,7 @@ def _finite(output: Any) -> bool:
     return all(bool(t.isfinite().all()) for t in tensors_in(plain_output(output)))
 
 
-def check_sizes_on_cpu(masked: Subnetwork, example: Any) -> None:
+def check_sizes_on_cpu(masked: Gated, example: Any) -> None:
     """Compare model and graph at sizes at which the model may not run: on a GPU, a position that no embedding has would
     end everything."""
     copied, x = duplicate(masked).cpu(), to_device(example, torch.device("cpu"))
@@ -183,7 +181,7 @@ def check_sizes_on_cpu(masked: Subnetwork, example: Any) -> None:
     check(copied, as_module(captured), x, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
 
 
-def in_float64_by_capture(masked: Subnetwork, example: Any, fold_batchnorm: bool) -> nn.Module:
+def in_float64_by_capture(masked: Gated, example: Any, fold_batchnorm: bool) -> nn.Module:
     """The shrunk network of a subnetwork that was turned to float64 before it was captured."""
     captured = capture(masked, example)
     masks = {number: gate.mask for number, gate in enumerate(masked.gates)}
