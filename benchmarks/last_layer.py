@@ -1,0 +1,95 @@
+"""The last layer fitted anew, with our mask and without one, on train and on few samples of val.
+
+    BISE_DATA=data python benchmarks/last_layer.py --seeds 10 --out results/last_layer.json
+
+BiasedMNIST by the recipe's vanilla model, on seeds from which no setting was chosen (10 and up): mask by the default,
+then the last layer by `bise.refit`, of the masked network and of the vanilla one, on the training cells evenly and on
+100 to 10,000 unbiased samples of val. The L2 weight is chosen on val for fits on train, and by cross-validation for
+fits on val. Test is looked at once. Figures are the mean over groups on test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import bise
+from bise.base.files import write_json
+from bise.data.core.contract import labels
+from bise.data.core.subset import subset
+from bise.engine.inputs import Inputs
+from bise.engine.training import fit
+from bise.engine.validation import Validation
+from bise.jobs.recipes import recipe, start
+from bise.methods.finetuning import owning
+from bise.runs.folder import machine
+
+SIZES = (100, 300, 1000, 10_000)
+"""Samples of val that a last layer is fitted on."""
+
+
+def rows(rho: float, seed: int, limit: int | None, epochs: int | None) -> list[dict[str, Any]]:
+    """One row for each network: what it has on test, and the seconds that its last step took."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = recipe("biased-mnist", rho=rho, seed=seed)
+    data = {
+        split: bise.data.load("biased-mnist", split=split, rho=rho, seed=seed) for split in ("train", "val", "test")
+    }
+    if limit is not None:
+        data = {split: subset(part, limit, seed) for split, part in data.items()}
+    cells, config = labels(data["train"]), chosen.train
+    short: dict[str, Any] = {}
+    if epochs is not None:
+        config, short = bise.TrainConfig(epochs=epochs, lr=0.01), {"steps": 1, "upsilon": 1, "early_stop": False}
+    out: list[dict[str, Any]] = []
+    vanilla = owning(start(chosen, seed=seed)[0].to(device))
+    inputs = Inputs(data["train"], device)
+    judge = Validation(data["test"], cells, inputs, precision="fp32")
+
+    def note(name: str, network: Any, begun: float, **more: Any) -> None:
+        seconds = time.perf_counter() - begun
+        out.append({"rho": rho, "seed": seed, "network": name, "seconds": seconds, **judge(network), **more})
+
+    begun = time.perf_counter()
+    fit(vanilla, inputs, cells, config)
+    model = vanilla.bare()
+    note("vanilla", bise.subnetwork(model, {}), begun)
+    begun = time.perf_counter()
+    sub = bise.extract(model, data["train"], val=data["val"], config=bise.ExtractConfig.balanced(seed=seed, **short))
+    note("mask", sub, begun, open=sub.units[0], units=sub.units[1], targets=sub.record["targets"])
+    some = {count: subset(data["val"], min(count, len(data["val"])), seed) for count in SIZES}
+    for name, network in (("vanilla", model), ("mask", sub)):
+        for on, val in (("train", data["val"]), *(("val", part) for part in some.values())):
+            begun = time.perf_counter()
+            found = bise.refit(network, data["train"], val=val, on=on, keep_worse=True, seed=seed)
+            what = "train" if on == "train" else f"{len(val):,} of val"
+            note(f"{name}, last layer on {what}", found, begun, l2=found.record["l2"]["chosen"])
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rho", type=float, nargs="+", default=[0.99, 0.995, 0.997])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12])
+    parser.add_argument("--limit", type=int, help="samples of each split, for a trial")
+    parser.add_argument("--epochs", type=int, help="of the vanilla model, for a trial")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    for seed in given.seeds:
+        for rho in given.rho:
+            found += rows(rho, seed, given.limit, given.epochs)
+            write_json(given.out, {"machine": machine(), "rows": found})
+            for row in found[-12:]:
+                print(
+                    f"{rho}  {seed}  {row['network']:<36} {100 * row['unbiased']:.1f}  {row['seconds']:.1f} s",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
