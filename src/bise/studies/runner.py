@@ -88,8 +88,6 @@ class Runner:
             return count(recipe(job.recipe))
         return _DO[job.kind](self, job)
 
-    # what jobs share
-
     def splits(self, job: Job) -> Splits:
         """train, val (None where the recipe takes the last mask) and test."""
         if self.data is None or self.data[0] != job.data:
@@ -311,11 +309,8 @@ def _probed(runner: Runner, job: Job) -> dict[str, Any]:
     settings = measures.PROBE if runner.scale.limit is None else replace(measures.PROBE, head_epochs=2)
     begun = time.perf_counter()
     found = measures.bias_probe(network, unbiased, data.test, seed=job.seed, config=settings)
-    return _origin(runner.vanilla(job), network) | {
-        "precision": "fp32",
-        "seconds": time.perf_counter() - begun,
-        **found,
-    }
+    found |= {"precision": "fp32", "seconds": time.perf_counter() - begun}
+    return _origin(runner.vanilla(job), network) | found
 
 
 def few(data: Labelled, count: int, seed: int) -> Labelled:
