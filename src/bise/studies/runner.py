@@ -309,8 +309,8 @@ def _probed(runner: Runner, job: Job) -> dict[str, Any]:
     settings = measures.PROBE if runner.scale.limit is None else replace(measures.PROBE, head_epochs=2)
     begun = time.perf_counter()
     found = measures.bias_probe(network, unbiased, data.test, seed=job.seed, config=settings)
-    found |= {"precision": "fp32", "seconds": time.perf_counter() - begun}
-    return _origin(runner.vanilla(job), network) | found
+    how = {"precision": "fp32", "seconds": time.perf_counter() - begun}
+    return _origin(runner.vanilla(job), network) | how | found
 
 
 def few(data: Labelled, count: int, seed: int) -> Labelled:
