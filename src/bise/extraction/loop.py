@@ -46,7 +46,7 @@ class Loop:
         self.cuts = problem.cuts
 
     def run(self) -> Subnetwork:
-        """Anneal τ; before each τ train the heads anew (lines 4 and 12), at each τ learn the masks (lines 5 to 11)."""
+        """Anneal τ; before each τ train the heads anew (lines 4 and 13), at each τ learn the masks (lines 5 to 10)."""
         self._go_on()
         self._judge_baseline()
         epoch = len(self.state.history)
@@ -95,7 +95,7 @@ class Loop:
     # one epoch
 
     def _train_heads(self, phase: int, tau: float) -> None:
-        """Lines 4 and 12, once before each temperature."""
+        """Lines 4 and 13, once before each temperature."""
         state, c = self.state, self.config
         self.step.tau.fill_(tau)
         if c.mi == "none" or not c.head_epochs or state.refined > phase:
