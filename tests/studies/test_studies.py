@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -70,6 +71,7 @@ def test_every_study_runs_as_a_trial(name, folder):
     for row in content["rows"]:
         assert f"torch {torch.__version__.split('+')[0]}" in row["device"]
         assert row["seconds"] >= 0
+        assert re.fullmatch(r"[0-9a-f]{10}(\+changes)?|version \S+", row["commit"])
         check_row(row)
     text = STUDIES[name].show(content["rows"])
     assert "| " in text
@@ -82,6 +84,15 @@ def test_every_study_runs_as_a_trial(name, folder):
 def check_row(row):
     if row["kind"] == "count":
         return
+    assert row["precision"] == "fp32"  # what "auto" comes to on a CPU
+    if "extract" in row["config"]:
+        asked, used = row["config"]["extract"], row["extracted"]
+        assert used["precision"] == "fp32"
+        for name in ("margin", "smoothing"):
+            assert used[name] >= 0
+            assert asked[name] in (None, used[name])
+    else:
+        assert "extracted" not in row
     assert len(row["weights"]) == 64
     for part in [row, row["last"]] if row["kind"] == "extract" else [row] if row["kind"] != "probe" else []:
         for point in part.get("points", [part]):

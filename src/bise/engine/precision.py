@@ -35,8 +35,7 @@ def repeatable_convolutions(*, always: bool = False) -> Iterator[None]:
     """While open, cuDNN sums in the same order each time, so that a seed gives the same result on such a machine.
 
     Not where the caller lets it try its algorithms (`torch.backends.cudnn.benchmark`), since which one is fastest
-    differs from run to run, unless it is to be so `always`. On an H200 it costs a hundredth of an epoch of training,
-    and nothing of an extraction (results/repeatable.json). The caller's settings come back afterwards.
+    differs from run to run, unless it is to be so `always`. The caller's settings come back afterwards.
     """
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic

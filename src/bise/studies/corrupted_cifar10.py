@@ -40,9 +40,9 @@ def _show(rows: Sequence[Row]) -> str:
     sizes = {what: {**s.get(what, {}), **m.get(what, {})} for what in ("vanilla", "last")}
     parts = [
         "Accuracy on the unbiased test set, %; as in the paper there is no validation set, so the last mask is"
-        " taken. The extractions by the default have E = 50 and γ = 1, or 10 at ρ = 0.995"
-        " ([trials](../results/corrupted_settings.json)). The protocol `authors` reads the pictures that its authors"
-        " share, `paper` makes its own." + provenance(rows)
+        " taken. The extractions by the default have E = 50 and γ = 1, or 10 at ρ = 0.995, which was chosen on pictures"
+        " held out from training. The protocol `authors` reads the pictures that its authors share, `paper` makes its"
+        " own." + provenance(rows)
     ]
     for words, chosen, presets in by_side(rows):
         parts += [

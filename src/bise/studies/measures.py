@@ -58,6 +58,15 @@ class Sizes:
         }
 
 
+def extracted(network: nn.Module | None) -> dict[str, Any]:
+    """For a row that rests on an extraction: the precision, margin and smoothing that it really had; else nothing."""
+    if not isinstance(network, Subnetwork) or "targets" not in network.record:
+        return {}
+    targets = network.record["targets"]
+    used = {"precision": network.record["precision"], "margin": targets["margin"], "smoothing": targets["smoothing"]}
+    return {"extracted": used}
+
+
 def figures(
     network: nn.Module, test: Any, cells: Cells, sizes: Sizes, masks: Mapping[str, Tensor], progress: Progress | None
 ) -> dict[str, Any]:

@@ -67,12 +67,11 @@ def _jobs(scale: Scale) -> list[Job]:
 def _show(rows: Sequence[Row]) -> str:
     out = [
         "BiasedMNIST; best masks, then the last one's accuracy. Where the note below says that lines come from other"
-        " vanilla models, they can't be compared closely; settings on the same models, by val, are in"
-        " [trials](../results/settings.json). The lines “on unbiased data” are no method: they extract on 60,000 digits"
-        " in evenly drawn colours, which nobody has who has a biased training set. They show how much this search can"
-        " find in the vanilla weights. “Colours drawn anew” are as biased as the training set's, but other digits"
-        " conflict, which the vanilla model can't know by heart. Seconds are of one run, of"
-        " seed 0, that had the machine to itself."
+        " vanilla models, they can't be compared closely. The lines “on unbiased data” are no method: they extract on"
+        " 60,000 digits in evenly drawn colours, which nobody has who has a biased training set. They show how much this"
+        " search can find in the vanilla weights. “Colours drawn anew” are as biased as the training set's, but other"
+        " digits conflict, which the vanilla model can't know by heart. Seconds are of one run, of seed 0, that had the"
+        " machine to itself."
     ]
     for rho in RHOS:
         at = {"rho": rho}

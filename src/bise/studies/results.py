@@ -12,6 +12,7 @@ import torch
 from bise.base.errors import BadInput
 from bise.base.files import SCHEMA, finite, read_json, write_bytes
 from bise.studies.job import Job, key_of
+from bise.studies.origin import origin
 from bise.studies.scale import Scale
 
 Row = dict[str, Any]
@@ -52,7 +53,7 @@ def write_rows(path: Path, study: str, scale: Scale, rows: Iterable[Row]) -> Non
 
 
 def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], device: torch.device) -> Row:
-    """A row: what was done and where, then what came out."""
+    """A row: what was done, where and by which commit, then what came out."""
     threads = torch.get_num_threads()
     where = f"CPU, {threads} thread{'s' * (threads > 1)}"
     if device.type == "cuda":
@@ -66,6 +67,7 @@ def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], dev
         "protocol": config.get("protocol"),
         "seed": job.seed,
         "device": f"{where}, torch {torch.__version__.split('+')[0]}",
+        **origin(),
         **found,
         "config": dict(config),
     }

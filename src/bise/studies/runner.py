@@ -88,8 +88,6 @@ class Runner:
             return count(recipe(job.recipe))
         return _DO[job.kind](self, job)
 
-    # what jobs share
-
     def splits(self, job: Job) -> Splits:
         """train, val (None where the recipe takes the last mask) and test."""
         if self.data is None or self.data[0] != job.data:
@@ -248,7 +246,7 @@ def _extracted(runner: Runner, job: Job) -> dict[str, Any]:
     """Figures of the best mask, of the last one under `last`, and of the best by other selections under `by`."""
     sub = runner.extraction(replace(job, reestimate=False) if job.reestimate else job)
     record = sub.record
-    out = _origin(runner.vanilla(job)) | {"precision": record["precision"], "seconds": record["seconds"]}
+    out = _origin(runner.vanilla(job), sub) | {"precision": record["precision"], "seconds": record["seconds"]}
     out |= {name: record[name] for name in ("phases", "selection", "stopped", "notes", "quality") if record.get(name)}
     also = [by for by in sub.record["config"]["also"] if sub.kept]
     networks = [sub, sub.last] if sub.kept else [sub]
@@ -269,9 +267,8 @@ def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:
     begun = time.perf_counter()
     config = finetune_config(job, runner.scale)
     tuned = finetune(origin, data.search, val=data.val, config=config, progress=runner.progress)
-    seconds = time.perf_counter() - begun
-    out = {"precision": tuned.record["precision"], "seconds": seconds}
-    return _origin(vanilla) | out | runner.figures(job, tuned, tuned.masks)
+    out = {"precision": tuned.record["precision"], "seconds": time.perf_counter() - begun}
+    return _origin(vanilla, origin) | out | runner.figures(job, tuned, tuned.masks)
 
 
 def _curve(runner: Runner, job: Job) -> dict[str, Any]:
@@ -281,7 +278,7 @@ def _curve(runner: Runner, job: Job) -> dict[str, Any]:
     begun = time.perf_counter()
     found = measures.points(sub, masks, data.test, labels(data.train), runner.sizes(job))
     opened = torch.cat([score.sigmoid() for score in sub.scores.values()])
-    return _origin(runner.vanilla(job)) | {
+    return _origin(runner.vanilla(job), sub) | {
         "precision": sub.record["precision"],
         "seconds": time.perf_counter() - begun,
         "points": found,
@@ -292,8 +289,9 @@ def _curve(runner: Runner, job: Job) -> dict[str, Any]:
 def _pruned(runner: Runner, job: Job) -> dict[str, Any]:
     """Points over the share of units that a strategy takes away."""
     vanilla, data, dense = runner.vanilla(job), runner.splits(job), runner.dense(job)
-    if job.strategy == "scores":
-        ranks = runner.extraction(job).scores
+    sub = runner.extraction(job) if job.strategy == "scores" else None
+    if sub is not None:
+        ranks = sub.scores
     elif job.strategy == "magnitude":
         ranks = measures.magnitudes(vanilla.model, dense.sites)
     else:
@@ -301,7 +299,7 @@ def _pruned(runner: Runner, job: Job) -> dict[str, Any]:
     begun = time.perf_counter()
     masks = measures.ranked_masks(ranks, job.points)
     found = measures.points(dense, masks, data.test, labels(data.train), runner.sizes(job))
-    return _origin(vanilla) | {"precision": "fp32", "seconds": time.perf_counter() - begun, "points": found}
+    return _origin(vanilla, sub) | {"precision": "fp32", "seconds": time.perf_counter() - begun, "points": found}
 
 
 def _probed(runner: Runner, job: Job) -> dict[str, Any]:
@@ -311,7 +309,8 @@ def _probed(runner: Runner, job: Job) -> dict[str, Any]:
     settings = measures.PROBE if runner.scale.limit is None else replace(measures.PROBE, head_epochs=2)
     begun = time.perf_counter()
     found = measures.bias_probe(network, unbiased, data.test, seed=job.seed, config=settings)
-    return _origin(runner.vanilla(job)) | {"precision": "fp32", "seconds": time.perf_counter() - begun, **found}
+    found |= {"precision": "fp32", "seconds": time.perf_counter() - begun}
+    return _origin(runner.vanilla(job), network) | found
 
 
 def few(data: Labelled, count: int, seed: int) -> Labelled:
@@ -336,8 +335,8 @@ def parted(data: Labelled, share: float, seed: int) -> tuple[Labelled, Labelled]
     return taken(data, everything[~torch.isin(everything, chosen)]), taken(data, chosen)
 
 
-def _origin(vanilla: Vanilla) -> dict[str, Any]:
-    return {"start": vanilla.record["start"], "weights": vanilla.record["weights"]}
+def _origin(vanilla: Vanilla, network: nn.Module | None = None) -> dict[str, Any]:
+    return {"start": vanilla.record["start"], "weights": vanilla.record["weights"]} | measures.extracted(network)
 
 
 _DO: dict[str, Callable[[Runner, Job], dict[str, Any]]] = {
