@@ -205,7 +205,7 @@ class Loop:
         return left + [(steps * self._epochs_left([]), later) for later in self.taus[phase + 1 :]]
 
     def _nothing_can_flip(self, left: list[tuple[int, float]]) -> bool:
-        """Whether every gate is settled for the steps that are left, and the run may stop early."""
+        """Whether no gate can flip in the steps that are left, so that the run may stop early."""
         c, scores = self.config, self.state.scores
         if not c.early_stop or c.bn != "frozen":
             return False
