@@ -78,7 +78,7 @@ class Problem:
         if self.measured_over == "conflicting":
             found += cells.one_sided()
         if self.validation is not None:
-            found += cells.unjudged(self.validation.cells)
+            found += cells.missing_from(self.validation.cells)
         return found
 
     def nondeterminism(self) -> str | None:
