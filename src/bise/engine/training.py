@@ -35,7 +35,7 @@ from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.network.outputs import call, class_logits
 from bise.network.subnetwork import Subnetwork
-from bise.network.twin import held, named_tensors
+from bise.network.twin import named_tensors, was_frozen
 
 
 def fit(
@@ -98,7 +98,7 @@ class _Training:
         owned = [p for name, p in sub.network.named_parameters() if name in sub.owned]
         if not owned:
             raise BadInput("there is nothing to train: the network owns no parameter")
-        free = [p for p in owned if not held(p)]
+        free = [p for p in owned if not was_frozen(p)]
         # a model that is frozen as a whole was made ready for use, not for training parts of it
         self.parameters = [p.requires_grad_() for p in free or owned]
         inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
