@@ -11,7 +11,7 @@ from bise.data.core.contract import Log, Progress
 from bise.data.core.sampling import Sampler
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.steps import Steps, check_figures
-from bise.extraction.early_stopping import coast, quiet_epochs, settled
+from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
 from bise.extraction.margins import BY_HEART
 from bise.extraction.mask_step import MaskStep
@@ -209,7 +209,7 @@ class Loop:
         c, scores = self.config, self.state.scores
         if not c.early_stop or c.bn != "frozen":
             return False
-        return bool(settled(scores.flat, scores.velocity, scores.raw, left, **self.step.rates).all())
+        return bool(cannot_flip(scores.flat, scores.velocity, scores.raw, left, **self.step.rates).all())
 
     def _coast(self, left: list[tuple[int, float]], epoch: int) -> str:
         """Let the scores run on to the schedule's end, where no gate will flip; says why the run stopped."""
