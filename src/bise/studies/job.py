@@ -148,7 +148,7 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     return out | {name: value for name, value in odd.items() if value}  # without them the hash stays as it was
 
 
-def key_of(config: Mapping[str, Any], *, rounding: bool = True) -> str:
+def config_hash(config: Mapping[str, Any], *, rounding: bool = True) -> str:
     """The hash of a configuration; without `rounding` that of all which differ by their precision alone.
 
     Fields that a configuration class got since are filled in with what leaves things as they were.

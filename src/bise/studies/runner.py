@@ -33,10 +33,10 @@ from bise.studies import measures
 from bise.studies.counting import count
 from bise.studies.job import (
     Job,
+    config_hash,
     extract_config,
     extract_part,
     finetune_config,
-    key_of,
     recipe_of,
     vanilla_part,
 )
@@ -115,7 +115,7 @@ class Runner:
         """The vanilla model: from memory, from the cache, or trained now."""
         data = self.splits(job)
         config = vanilla_part(job, self.scale, self.starts(job.recipe))
-        key = key_of(config)
+        key = config_hash(config)
         if key not in self.vanillas:
             folder = self.kept("vanilla", key)
             made = recipe_of(job, self.scale)
@@ -161,7 +161,7 @@ class Runner:
         """The subnetwork: from memory, from the cache, or extracted now."""
         vanilla, data = self.vanilla(job), self.splits(job)
         config = vanilla_part(job, self.scale, self.starts(job.recipe)) | extract_part(job, self.scale)
-        key = key_of(config)
+        key = config_hash(config)
         if key not in self.subs:
             folder = self.kept("extract", key)
             if (folder / "record.json").exists():
@@ -180,7 +180,7 @@ class Runner:
         usual = self.cache / f"{kind}-{key}"
         if not (usual / "record.json").exists():
             for record in sorted(self.cache.glob(f"{kind}-*/record.json")):
-                if key_of(read_json(record)["config"]) == key:
+                if config_hash(read_json(record)["config"]) == key:
                     return record.parent
         return usual
 
