@@ -37,7 +37,7 @@ from bise.studies.job import (
     extract_config,
     extract_part,
     finetune_config,
-    recipe_of,
+    scaled_recipe,
     vanilla_part,
 )
 from bise.studies.scale import Scale
@@ -92,7 +92,7 @@ class Runner:
         """train, val (None where the recipe takes the last mask) and test."""
         if self.data is None or self.data[0] != job.data:
             self.vanillas, self.subs, self.counted = {}, {}, {}  # models of the data before
-            made = recipe_of(job, self.scale)
+            made = scaled_recipe(job, self.scale)
 
             def part(name: str) -> Any:
                 data = splits(
@@ -118,7 +118,7 @@ class Runner:
         key = config_hash(config)
         if key not in self.vanillas:
             folder = self.kept("vanilla", key)
-            made = recipe_of(job, self.scale)
+            made = scaled_recipe(job, self.scale)
             model, provenance, _ = start(made, self.starts(job.recipe), seed=job.seed)
             inputs = Inputs(data.train, self.device)
             if (folder / "record.json").exists():
@@ -200,11 +200,11 @@ class Runner:
         if job.unbiased:
             return self.unbiased(job), None
         if job.redrawn:
-            return self._drawn(job, recipe_of(job, self.scale).rho, job.seed + 1000), None
+            return self._drawn(job, scaled_recipe(job, self.scale).rho, job.seed + 1000), None
         if job.bias == "noise":
             return noisy_bias(data.search, job.noise, job.seed), None
         if job.bias == "pseudo":
-            made = recipe_of(job, self.scale)
+            made = scaled_recipe(job, self.scale)
 
             def fresh() -> nn.Module:
                 return start(made, self.starts(job.recipe), seed=job.seed + 1000)[0].to(self.device)
@@ -220,7 +220,7 @@ class Runner:
 
     def _drawn(self, job: Job, rho: Rho, seed: int) -> Labelled:
         """The training samples with other biases."""
-        made, root = recipe_of(job, self.scale), self.root((job.recipe, job.side))
+        made, root = scaled_recipe(job, self.scale), self.root((job.recipe, job.side))
         data = load_data(made.data, split="train", rho=rho, seed=seed, protocol=made.protocol, root=root)
         return data if self.scale.limit is None else few(data, self.scale.limit, job.seed)
 
@@ -237,7 +237,7 @@ class Runner:
 
 def _vanilla(runner: Runner, job: Job) -> dict[str, Any]:
     vanilla = runner.vanilla(job)
-    asked = recipe_of(job, runner.scale).train.precision
+    asked = scaled_recipe(job, runner.scale).train.precision
     out = {"precision": resolved(asked, vanilla.model), "seconds": vanilla.record["seconds"]}
     return _origin(vanilla) | out | runner.figures(job, vanilla.model, {})
 
