@@ -52,7 +52,7 @@ def write_rows(path: Path, study: str, scale: Scale, rows: Iterable[Row]) -> Non
     write_bytes(path, (text + ",\n".join(f"    {line}" for line in lines) + "\n  ]\n}\n").encode())
 
 
-def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], device: torch.device) -> Row:
+def row_of(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], device: torch.device) -> Row:
     """A row: what was done, where and by which commit, then what came out."""
     threads = torch.get_num_threads()
     where = f"CPU, {threads} thread{'s' * (threads > 1)}"
