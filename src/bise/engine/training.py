@@ -19,11 +19,11 @@ from bise.engine.checkpoints import (
     Checkpoint,
     generator_states,
     global_random_state,
-    named,
     optimizer_tensors,
     restore_generators,
     restore_global_random_state,
     restore_optimizer,
+    under_prefix,
 )
 from bise.engine.compiling import compiled
 from bise.engine.config import TrainConfig
@@ -199,7 +199,7 @@ class _Training:
         if found is None:
             return
         tensors, state = found
-        _put(self.sub, named(tensors, "own."))
+        _put(self.sub, under_prefix(tensors, "own."))
         self.history = state["history"]
         if len(self.history) == self.config.epochs:  # nothing but the result was kept
             return
@@ -207,7 +207,7 @@ class _Training:
         restore_generators(self.generators, tensors)
         restore_global_random_state(tensors, self.inputs.device)
         self.began, self.done = generator_states(self.generators), tensors.get("done")
-        self.best = None if state["best"] is None else (state["best"], named(tensors, "best."))
+        self.best = None if state["best"] is None else (state["best"], under_prefix(tensors, "best."))
 
     def end(self) -> None:
         """Leave the best epoch's weights, or the last one's, in the network."""
