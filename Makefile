@@ -8,7 +8,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 ONE := OMP_NUM_THREADS=1 # the models of the tests are small: a second thread would mostly wait
 BESIDE := -n auto --maxprocesses 4 --dist loadfile # a file's tests share what they prepared
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all lint docs clean
 
 demo: .venv/demo # stopped, it goes on
 	$(BIN)/bise demo --resume $(ARGS)
@@ -23,6 +23,13 @@ lint: .venv/dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+
+# what the data sets of BISE_DATA show is left as it is without them
+docs: .venv/dev
+	$(BIN)/bise reproduce --page
+	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/index.py
+	$(if $(BISE_DATA),$(ONE) $(BIN)/python tests/test_docs.py)
 
 .venv/torch: constraints.txt
 	$(PYTHON) -m venv .venv

@@ -5,8 +5,7 @@
 An MLP on digits of 14 × 14 pixels before coloured backgrounds, ρ = 0.97, trained for longer and longer; then the one
 that was trained longest, with more and more wrong bias labels. Extraction is the default's, with margin, smoothing and
 jitter as said or, in the last columns, as the run chooses them; masks are selected and judged on the validation set.
-Then the last masks of runs that have none, judged on it too. Twenty minutes on one core; writes the tables of
-docs/choosing.md too.
+Then the last masks of runs that have none, judged on it too. Twenty minutes on one core.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from page import fill
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -33,9 +31,9 @@ from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction.margins import MARGIN, SMOOTHING
 from bise.methods.finetuning import owning
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
-PAGE = Path(__file__).parent.parent / "docs" / "choosing.md"
+RESULT = Path(__file__).parent.parent / "results" / "by_heart.json"
 EPOCHS = (3, 5, 8, 12, 20, 60)
 WRONG = (0.0, 0.05, 0.1, 0.2, 0.3)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -100,6 +98,10 @@ def tables(content: dict[str, Any]) -> str:
     return f"{long}\n\n{noisy}\n\n{blind}"
 
 
+def page() -> str:
+    return tables(read_json(RESULT))
+
+
 def _table(title: str, values: tuple, rows: list[dict[str, Any]], key: str, names: list[str], factor: int = 1) -> str:
     shown = {"right": "right in training, cells alike, %"}
     lines = [f"| {title} | {' | '.join(shown.get(name, name) for name in names)} |", "|---" * (len(names) + 1) + "|"]
@@ -126,7 +128,6 @@ def main() -> None:
                 rows.append({"epochs": epochs, **measured(model, x, cells, val, wrong, seed)})
                 print(rows[-1], flush=True)
     write_json(out, {"schema": 1, "machine": machine(), "rows": rows})
-    fill("by_heart.py", tables(read_json(out)), PAGE)
 
 
 if __name__ == "__main__":

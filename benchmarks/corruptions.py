@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from page import fill
 from torch import Tensor
 
-from bise.base.files import write_json
+from bise.base.files import read_json, write_json
 from bise.data.core.contract import stored
 from bise.data.sets.cifar10 import cifar10
 from bise.data.sets.corrupted_cifar10 import LISTS, corrupted_cifar10
@@ -35,10 +34,9 @@ from bise.data.sets.corruptions.digital import affine, sampled
 from bise.data.sets.corruptions.filters import along_both, gaussian_matrix, grid
 from bise.data.sets.corruptions.water import water
 from bise.data.sets.draws import Draws
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "corrupted_cifar10.md"
 MANY, FEW = 5000, 500
 
 
@@ -173,8 +171,9 @@ def opencv(f: Tensor, arrays: Any, draws: Draws) -> list[tuple[str, str, Callabl
     ]
 
 
-def page(result: dict[str, Any]) -> None:
+def page() -> str:
     """The tables of docs/corrupted_cifar10.md."""
+    result = read_json(ROOT / "results" / "corruptions.json")
     seen = result["machine"]
     lines = [f"{seen['threads']} of {seen['cores']} cores, load average at the start {result['load_average']:.1f}:", ""]
     lines += ["| list | pictures | made, s | from the cache, s |", "|---|---|---|---|"]
@@ -187,7 +186,7 @@ def page(result: dict[str, Any]) -> None:
     for e in result["others"]:
         level = "0, bit for bit" if e["largest_difference"] == 0 else f"{e['largest_difference']:.1g}"
         lines.append(f"| {e['step']} | {e['library']} | {level} | {e['theirs_s']:.3f} | {e['ours_s']:.3f} |")
-    fill("corruptions.py", "\n".join(lines), PAGE)
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -204,7 +203,6 @@ def main() -> None:
     print(result["seconds_for_5000"])
     if args.device == "cpu":
         result |= {"sets": whole_sets(), "others": others(x[:FEW])}
-        page(result)
     write_json(ROOT / f"results/corruptions{'' if args.device == 'cpu' else '_' + args.device}.json", result)
 
 

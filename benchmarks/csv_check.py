@@ -2,7 +2,7 @@
 
     python benchmarks/csv_check.py
 
-The file is made first, in a temporary folder. Written to results/csv_check.json.
+Makes the file first, in a temporary folder. Writes results/csv_check.json.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from bise.base.files import write_json
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 RESULT = Path(__file__).parent.parent / "results" / "csv_check.json"
 COMMAND = [sys.executable, "-c", "from bise.cli.app import main; main()", "data", "check"]
@@ -63,7 +63,7 @@ def main() -> None:
         "bytes": size,
         "seconds": [round(seconds, 2) for seconds, _ in figures],
         "peak_mib": round(figures[-1][1], 1),  # the largest of all repeats: the system keeps the maximum
-        "hardware": machine(),
+        "machine": machine(),
     }
     write_json(RESULT, result)
     print(f"{arguments.rows:,} rows, {size / 1e6:.0f} MB: {min(result['seconds'])} to {max(result['seconds'])} s,"

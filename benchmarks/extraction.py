@@ -1,13 +1,14 @@
 """An extraction on BiasedMNIST, ours beside Algorithm 1 written literally, in one process: accuracy, seconds, ratio.
 
-    python benchmarks/extraction.py --scale small --out extraction_cpu.json
-    python benchmarks/extraction.py --scale full --seeds 0 1 2 --checkpoints folder --out extraction_cuda.json
+    python benchmarks/extraction.py --rho 0.95 --workers 0 --literal-batches 20 --out results/extraction_cpu.json
+    python benchmarks/extraction.py --scale full --seeds 0 1 2 --jobs default plain paper --checkpoints FOLDER \
+        --out results/extraction_cuda.json
 
 `full` is SimpleConvNet on 60,000 digits; its vanilla checkpoints are those that benchmarks/vanilla.py writes. `small`
 is a smaller one on the same digits at 14 × 14, for two CPU cores. The literal loop is timed over a few epochs of each
 kind and scaled to its schedule, the one that the preset `paper` has. Our runs are whole, except for `paper` at the
-small scale: one epoch for each temperature, its mask steps and evaluations scaled to ten. The first run of a process
-also pays for starting the GPU's libraries, and is shown apart.
+small scale or with `--short-paper`: one epoch for each temperature, its mask steps and evaluations scaled to ten. The
+first run of a process also pays for starting the GPU's libraries, and is shown apart.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from bise.extraction.config import ExtractConfig
 from bise.methods.finetuning import owning
 from bise.network.architectures.small import SimpleConvNet
 from bise.network.size import size
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 PRESETS = {
     "default": {},
@@ -99,10 +100,12 @@ def literal(model: nn.Module, data: dict[str, Labelled], args: argparse.Namespac
     }
 
 
-def ours(job: str, model: nn.Module, data: dict[str, Labelled], seed: int, scale: str) -> tuple[dict[str, Any], Tensor]:
+def ours(
+    job: str, model: nn.Module, data: dict[str, Labelled], seed: int, *, short_paper: bool
+) -> tuple[dict[str, Any], Tensor]:
     changes = dict(PRESETS[job])
     make = ExtractConfig.paper if changes.pop("preset", None) else ExtractConfig
-    shortened = scale == "small" and job == "paper"
+    shortened = short_paper and job == "paper"
     if shortened:
         changes["upsilon"] = 1
     start = time.perf_counter()
@@ -130,6 +133,8 @@ def ours(job: str, model: nn.Module, data: dict[str, Labelled], seed: int, scale
         "selection": sub.record["selection"],
         "validations": sum("val" in entry for entry in sub.record["history"]),
         "precision": sub.record["precision"],
+        "margin": sub.record["targets"]["margin"],
+        "smoothing": sub.record["targets"]["smoothing"],
     }
     return row, torch.cat(list(sub.last.masks.values())).cpu()
 
@@ -156,7 +161,7 @@ def floor(model: nn.Module, data: dict[str, Labelled], row: dict[str, Any], devi
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=("small", "full"), default="small")
     parser.add_argument("--rho", type=float, default=0.99)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -165,12 +170,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--literal-epochs", type=int, default=2)
     parser.add_argument("--literal-batches", type=int, default=None, help="cut timed epochs off after so many")
+    parser.add_argument("--short-paper", action="store_true", help="an epoch for each temperature, scaled to ten")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     content: dict[str, Any] = {"study": "extraction", "scale": args.scale, "rho": args.rho, "machine": machine()}
     content |= {"vanilla": [], "literal": None, "first": None, "runs": []}
     masks: dict[tuple[str, int], Tensor] = {}
+    short_paper = args.short_paper or args.scale == "small"
     for job in args.jobs:  # by job, so that what is cut off last matters least
         for seed in args.seeds:
             data = splits(args.scale, args.rho, seed)
@@ -181,12 +188,12 @@ def main() -> None:
             if content["literal"] is None:
                 content["literal"] = literal(model, data, args)
                 print("literal", json.dumps(content["literal"]), flush=True)
-                content["first"] = ours(job, model, data, seed, args.scale)[0]
+                content["first"] = ours(job, model, data, seed, short_paper=short_paper)[0]
                 print("first", json.dumps(content["first"]), flush=True)
             if job == args.jobs[0]:
                 audit = bise.audit(model, data["test"], probe=False)
                 content["vanilla"].append({"seed": seed, "accuracy": audit.accuracy, "unbiased": audit.unbiased})
-            row, masks[job, seed] = ours(job, model, data, seed, args.scale)
+            row, masks[job, seed] = ours(job, model, data, seed, short_paper=short_paper)
             row["ratio"] = content["literal"]["seconds"] / row["seconds"]
             content["runs"].append(row)
             print(json.dumps(row), flush=True)

@@ -7,8 +7,7 @@
 Each extraction runs in a process of its own, by the default preset on pictures in memory, after a brief one that
 brings the libraries in. Seconds are the process's own on a CPU, with one thread, so that others at work don't count,
 and those of the clock on a GPU. Memory is the peak above what the process held before: resident memory on a CPU,
-memory of PyTorch's allocator on a GPU, where the pictures are copied to. `--figure` also writes the table into
-docs/growth.md.
+memory of PyTorch's allocator on a GPU, where the pictures are copied to.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ from torch.utils.data import TensorDataset
 
 import bise
 from bise.base.files import read_json, write_json
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
+RESULTS = Path(__file__).parent.parent / "results"
 SMALL = {"samples": 4000, "width": 16, "depth": 3, "size": 12}
 LARGE = {"samples": 16000, "width": 64, "depth": 4, "size": 28}
 AXES = {"samples": (1, 2, 4, 8, 16), "width": (0.5, 1, 2, 4), "depth": (1, 2, 4)}
@@ -182,12 +182,13 @@ def memory_table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, f"| features of all samples | | {features} |"])
 
 
-def fill(page: Path, name: str, text: str) -> None:
-    """Put `text` between the marks <!-- name --> and <!-- /name --> of a page."""
-    content = page.read_text(encoding="utf-8")
-    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    before, _, rest = content.partition(start)
-    page.write_text(f"{before}{start}\n{text}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+def page() -> str:
+    """The table of every device that results/ holds."""
+    return table([read_json(path) for path in sorted(RESULTS.glob("growth_*.json"))])
+
+
+def memory_page() -> str:
+    return memory_table(read_json(RESULTS / "memory.json"))
 
 
 def main() -> None:
@@ -204,10 +205,6 @@ def main() -> None:
     elif args.figure is not None:
         results = [read_json(path) for path in args.results]
         draw(results, args.figure)
-        page = args.figure.parent.parent / "growth.md"
-        fill(page, "growth", table(results))
-        memory = args.results[0].with_name("memory.json")
-        fill(page, "memory", memory_table(read_json(memory)))
     else:
         found = measure(args.device, args.upsilon)
         if args.out is not None:

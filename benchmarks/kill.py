@@ -33,7 +33,7 @@ from safetensors import safe_open
 
 from bise.base.files import read_json, write_json
 from bise.cli.app import main
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 TIMES = ("seconds", "phases", "machine")
 MODULE = """

@@ -1,23 +1,25 @@
-"""Dense against shrunk, side by side: ResNet-18 at 224 × 224 and SimpleConvNet, half of each site's units closed.
+"""Dense against shrunk, side by side: ResNet-18 at 224 × 224 and SimpleConvNet, half of the units closed.
 
-    python benchmarks/latency.py [--device cuda] [--batches 1 64 256] [--threads 2]
+    python benchmarks/latency.py --threads 2 --rounds 5
+    python benchmarks/latency.py --device cuda
 
-Writes results/latency_<device>.json: MACs, latency of dense, shrunk, and shrunk with BatchNorm folded, in both memory
-formats, networks taking turns in one run; and a table by layer (each convolution and linear layer alone, at the shapes
-that it has in the network) that shows where the latency ratio leaves the MAC ratio.
+Writes results/latency_cpu.json or results/latency_cuda.json: MACs, latency of dense, shrunk, and shrunk with BatchNorm
+folded, in both memory formats, networks taking turns in one run. Closed is exactly half of each site, which leaves even
+widths such as 32 and 256, or each unit with a chance of one half, which leaves odd ones as masks do. On a CPU there is
+also a table by layer (each convolution and linear layer alone, at the shapes that it has in the network): it shows
+where the latency ratio leaves the MAC ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import platform
+import itertools
 import statistics
 from pathlib import Path
 from typing import Any
 
 import torch
-from page import fill
 from torch import Tensor, fx, nn
 
 from bise.base.files import read_json, write_json
@@ -25,40 +27,47 @@ from bise.network.architectures.reference import REFERENCES, as_if_trained
 from bise.network.placement import place
 from bise.network.size import latency, size
 from bise.network.subnetwork import Subnetwork
+from bise.studies.origin import machine
 
 ROOT = Path(__file__).parent.parent
 SIDES = {"resnet18": 224, "SimpleConvNet": 28}
+HALF, CHANCE = "half of each site", "each unit by chance"
 aten = torch.ops.aten
 LAYERS = (aten.conv2d.default, aten.linear.default)
 
 
-def half_closed(name: str) -> tuple[nn.Module, Subnetwork]:
+def half_closed(name: str, closed: str = HALF) -> tuple[nn.Module, Subnetwork]:
+    """A model and its subnetwork, with exactly half of each site closed, or about half, by a coin for each unit."""
     torch.manual_seed(0)
     model = as_if_trained(REFERENCES[name].make(), REFERENCES[name].batch(8))
     sub = Subnetwork(model, place(model, REFERENCES[name].batch(2)).sites)
     random = torch.Generator().manual_seed(0)
     for gate in sub.gates:
-        gate.mask[torch.randperm(gate.mask.numel(), generator=random)[: gate.mask.numel() // 2]] = False
+        if closed == HALF:
+            gate.mask[torch.randperm(gate.mask.numel(), generator=random)[: gate.mask.numel() // 2]] = False
+        else:
+            gate.mask.copy_(torch.rand(gate.mask.shape, generator=random) < 0.5)
     return model, sub
 
 
-def rows(name: str, device: torch.device, batch: int, rounds: int) -> list[dict[str, Any]]:
-    """One entry for each way to run the network: as it is, BatchNorm folded, and both in channels-last."""
-    model, sub = half_closed(name)
+def rows(name: str, closed: str, device: torch.device, batches: list[int], rounds: int) -> list[dict[str, Any]]:
+    """An entry for each batch and each way to run the network: as it is, BatchNorm folded, both in channels-last."""
+    model, sub = half_closed(name, closed)
     side = SIDES[name]
     small, folded = (sub.shrink(torch.randn(2, 3, side, side), fold_batchnorm=fold) for fold in (False, True))
     one = torch.randn(1, 3, side, side)
     ratio = size(small, one).macs / size(model, one).macs
-    x = torch.randn(batch, 3, side, side, device=device)
     out = []
-    for form in (torch.contiguous_format, torch.channels_last):
+    for batch, form in itertools.product(batches, (torch.contiguous_format, torch.channels_last)):
+        x = torch.randn(batch, 3, side, side, device=device).contiguous(memory_format=form)
         dense = copy.deepcopy(model).to(device).to(memory_format=form)
         for kind, network in (("shrunk", small), ("shrunk, BatchNorm folded", folded)):
             other = copy.deepcopy(network).to(device).to(memory_format=form)
-            seen = latency(dense, other, x.contiguous(memory_format=form), rounds=rounds)
-            entry = {"model": name, "batch": batch, "what": kind, "format": str(form).removeprefix("torch.")}
-            entry |= {"dense_ms": seen.first_ms, "shrunk_ms": seen.second_ms, "ratio": seen.ratio, "mac_ratio": ratio}
-            entry |= {"rounds": rounds, "threads": seen.threads, "device": seen.device}
+            seen = latency(dense, other, x, rounds=rounds)
+            entry = {"model": name, "closed": closed, "batch": batch, "what": kind}
+            entry |= {"format": str(form).removeprefix("torch."), "mac_ratio": ratio}
+            entry |= {"dense_ms": seen.first_ms, "shrunk_ms": seen.second_ms, "ratio": seen.ratio}
+            entry |= {"rounds": rounds, "precision": "fp32", "threads": seen.threads, "device": seen.device}
             print(entry, flush=True)
             out.append(entry)
     return out
@@ -121,7 +130,7 @@ def page() -> str:
         if path.exists():
             content = read_json(path)
             first = content["networks"][0]
-            where = f"CPU, {first['threads']} threads" if kind == "cpu" else content["hardware"]
+            where = f"CPU, {first['threads']} threads" if kind == "cpu" else first["device"]
             parts.append(
                 f"{where}, median of {first['rounds']} rounds:\n\n{tables(content['networks'], content['layers'])}"
             )
@@ -130,13 +139,13 @@ def page() -> str:
 
 def tables(found: list[dict[str, Any]], layers: dict[str, Any]) -> str:
     lines = [
-        "| model | batch | format | what | dense, ms | shrunk, ms | latency ratio | MAC ratio |",
-        "|" + " --- |" * 8,
+        "| model | closed | batch | format | what | dense, ms | shrunk, ms | latency ratio | MAC ratio |",
+        "|" + " --- |" * 9,
     ]
     for e in found:
         lines.append(
-            f"| {e['model']} | {e['batch']} | {e['format']} | {e['what']} | {e['dense_ms']:.1f} | {e['shrunk_ms']:.1f} "
-            f"| {e['ratio']:.2f} | {e['mac_ratio']:.2f} |"
+            f"| {e['model']} | {e.get('closed', HALF)} | {e['batch']} | {e['format']} | {e['what']} "
+            f"| {e['dense_ms']:.1f} | {e['shrunk_ms']:.1f} | {e['ratio']:.2f} | {e['mac_ratio']:.2f} |"
         )
     for name, entries in layers.items():
         lines += ["", f"{name} by layer, batch 64, each layer alone:", ""]
@@ -158,24 +167,18 @@ def main() -> None:
     parser.add_argument("--batches", nargs="*", type=int, default=[1, 64, 256])
     parser.add_argument("--models", nargs="*", default=list(SIDES))
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--page", action="store_true", help="measure nothing, write the tables anew")
+    parser.add_argument("--closed", nargs="*", default=[HALF, CHANCE], choices=(HALF, CHANCE))
+    parser.add_argument("--out", type=Path, default=None, help="default: results/latency_DEVICE.json")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 leaves torch's own number")
     options = parser.parse_args()
-    if options.page:
-        fill("latency.py", page())
-        return
     if options.threads:
         torch.set_num_threads(options.threads)
     device = torch.device(options.device)
-    path = ROOT / "results" / f"latency_{device.type}.json"
-    before = read_json(path) if path.exists() else {"networks": [], "layers": {}}
-    found = [e for e in before["networks"] if e["model"] not in options.models]
-    found += [e for m in options.models for b in options.batches for e in rows(m, device, b, options.rounds)]
-    layers = before["layers"] | ({m: by_layer(m, 64, 3) for m in options.models} if device.type == "cpu" else {})
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    content = {"hardware": hardware, "torch": torch.__version__, "seed": 0, "networks": found, "layers": layers}
-    write_json(path, content)
-    fill("latency.py", page())
+    path = options.out or ROOT / "results" / f"latency_{device.type}.json"
+    cases = list(itertools.product(options.models, options.closed))
+    found = [e for model, closed in cases for e in rows(model, closed, device, options.batches, options.rounds)]
+    layers = {m: by_layer(m, 64, 3) for m in options.models} if device.type == "cpu" else {}
+    write_json(path, {"machine": machine(), "seed": 0, "networks": found, "layers": layers})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Biased madlibs by their recipe: vanilla, subnetwork, finetuned and the dense control, over seeds and ρ, as JSON.
 
     python benchmarks/madlibs.py --rho 0.95 --seeds 0 1 2 --out results/madlibs.json
-    python benchmarks/madlibs.py --small --seeds 0 --out madlibs_small.json        # two cores, minutes a seed
+    python benchmarks/madlibs.py --small --seeds 0 --out results/madlibs_small.json  # two cores, minutes a seed
 
-The mask and the finetuned epoch are chosen on val; the test set is looked at once for each result. `--tabulate` puts
-what lies in results/madlibs*.json into docs/text.md.
+The mask and the finetuned epoch are chosen on val; the test set is looked at once for each result.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from page import fill
 
 import bise
 from bise.base.files import write_json
@@ -28,7 +26,8 @@ from bise.engine.training import fit
 from bise.jobs.recipes import Recipe, recipe, splits, start
 from bise.methods.finetuning import owning
 from bise.network.size import size, sparsity
-from bise.runs.folder import machine
+from bise.studies.measures import extracted
+from bise.studies.origin import machine
 
 ROOT = Path(__file__).parent.parent
 MODELS = ("vanilla", "subnetwork", "last", "finetuned", "dense_finetuned")
@@ -136,6 +135,7 @@ def one(
         "weights_unchanged": bise.fingerprint(model) == before,
         "selection": sub.record["selection"],
         "phases": sub.record["phases"],
+        **extracted(sub),
         "extract": asdict(config),
         "finetune": asdict(tuning),
         "seconds": seconds,
@@ -174,7 +174,7 @@ def _spread(values: list[float]) -> list[float | None]:
     return [statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None]
 
 
-def table() -> str:
+def page() -> str:
     """What was written into results/, a row for each file, ρ and model."""
     lines = [
         "| BERT, MI over | ρ, seeds, machine | model | worst group | best group | unbiased | units closed |"
@@ -220,12 +220,8 @@ def main() -> None:
     parser.add_argument("--vanilla-only", action="store_true", help="train, print the losses, write nothing")
     parser.add_argument("--limit", type=int, default=None, help="so many sentences of each split, for a trial")
     parser.add_argument("--no-graphs", action="store_true", help="on a GPU, every step by the host")
-    parser.add_argument("--tabulate", action="store_true", help="only put results/ into the docs")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    if args.tabulate:
-        fill("madlibs.py", table(), ROOT / "docs" / "text.md")
-        return
     if args.out is None and not args.vanilla_only:
         parser.error("--out is missing")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 import bise
 from bise.base.files import write_json
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 
 class Stream(Dataset[tuple[Tensor, int, int]]):

@@ -3,23 +3,22 @@
     python -m venv peers && peers/bin/pip install torch torchvision timm transformers torch-simplify torch-pruning -e .
     peers/bin/python benchmarks/peers.py
 
-Neither is a dependency of ours. Both know only weights: a closed unit is a filter with its BatchNorm set to zero. Masks
-are therefore drawn on the sites where that says the same as a gate (checked in float64); gates on residual sums can't
-be said at all. Differences are relative to the largest logit; torch-simplify runs in float32, so its bound is 1e-4.
+Writes results/peers.json. Neither is a dependency of ours. Both know only weights: a closed unit is a filter with its
+BatchNorm set to zero. Masks are therefore drawn on the sites where that says the same as a gate (checked in float64);
+gates on residual sums can't be said at all. Differences are relative to the largest logit; torch-simplify runs in
+float32, so its bound is 1e-4.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import platform
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from page import fill
 from torch import Tensor, nn
 
 from bise.base.files import read_json, write_json
@@ -30,6 +29,7 @@ from bise.network.placement import place
 from bise.network.shrinking.verify import as_float64, difference
 from bise.network.size import parameters
 from bise.network.subnetwork import Subnetwork
+from bise.studies.origin import machine
 
 SHARES = (0.1, 0.5, 0.9)
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
@@ -180,6 +180,10 @@ def table(rows: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def page() -> str:
+    return table(read_json(RESULTS)["models"])
+
+
 def kept_more(cases: list[dict[str, Any]]) -> str:
     """Where another tool is exact too: how often we keep more (torch-simplify folds BatchNorm, so ours is folded)."""
     worse = 0
@@ -195,10 +199,9 @@ def main() -> None:
     rows: dict[str, Any] = read_json(RESULTS)["models"] if RESULTS.exists() else {}
     for name in parser.parse_args().only:
         rows[name] = row(name)
-        write_json(RESULTS, {"hardware": platform.machine(), "torch": torch.__version__, "seed": 0, "models": rows})
+        write_json(RESULTS, {"machine": machine(), "seed": 0, "models": rows})
         for share, case in rows[name]["cases"].items():
             print(name, share, case, flush=True)
-    fill("peers.py", table(rows))
 
 
 if __name__ == "__main__":

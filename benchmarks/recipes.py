@@ -1,18 +1,12 @@
-"""Tabulate the recipes' settings into docs/recipes.md, from the recipes themselves."""
+"""The table of the recipes' settings, from the recipes; `python benchmarks/tables.py` writes docs/recipes.md."""
 
 from __future__ import annotations
-
-from pathlib import Path
-
-from page import fill
 
 from bise.engine.config import TrainConfig
 from bise.jobs.recipes import PAPER, Recipe, recipe
 
-PAGE = Path(__file__).parent.parent / "docs" / "recipes.md"
 
-
-def table() -> str:
+def page() -> str:
     lines = [
         "| recipe | ρ | architecture, start | vanilla | BISE (paper) | finetuning | selected | the paper's metric |",
         "|---|---|---|---|---|---|---|---|",
@@ -40,7 +34,3 @@ def _training(c: TrainConfig) -> str:
     steps = {"steps": f"÷10 at {', '.join(map(str, c.milestones))}", "constant": "constant lr"}
     how = steps.get(c.schedule, f"{c.schedule} to 0")
     return f"{names[c.optimizer]} {' / '.join(f'{v:g}' for v in rates)}, batch {c.batch_size}, {c.epochs} epochs, {how}"
-
-
-if __name__ == "__main__":
-    fill("recipes.py", table(), PAGE)

@@ -1,7 +1,6 @@
-"""Shrinking on twenty classifiers: exactness, coverage, size and latency; writes results/shrink_table.json and the
-table in docs/shrinking.md.
+"""Shrinking on twenty classifiers: exactness, coverage, size and latency; writes results/shrink_table.json.
 
-    python benchmarks/shrink_table.py [--only resnet18 BERT] [--docs-only]
+    python benchmarks/shrink_table.py [--only resnet18 BERT]
 
 For every model: random masks at 10, 50 and 90 % closed, checked in float64 on four kinds of input, and each site
 closed wholly. Sizes and latency are those at 50 %.
@@ -11,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import copy
-import platform
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-from page import fill
 from torch import Tensor, nn
 
 from bise.base.files import read_json, write_json
@@ -29,6 +26,7 @@ from bise.network.shrinking.removal import dtype_of, rewritten, settle
 from bise.network.shrinking.verify import as_float64, check, difference, in_float64
 from bise.network.size import latency, size
 from bise.network.subnetwork import Subnetwork
+from bise.studies.origin import machine
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "shrink_table.json"
@@ -160,28 +158,29 @@ def summary(rows: dict[str, Any]) -> str:
     )
 
 
+def page() -> str:
+    rows = read_json(RESULTS)["models"]
+    return f"{summary(rows)}\n\n{table(rows)}"
+
+
 def save(path: Path, rows: dict[str, Any]) -> None:
-    hardware = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    write_json(path, {"hardware": hardware, "seed": 0, "models": rows})
+    write_json(path, {"machine": machine(), "seed": 0, "models": rows})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(REFERENCES), help="models, by the names in the table")
-    parser.add_argument("--docs-only", action="store_true", help="write the page from the results that are there")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where to write, for runs side by side")
     parser.add_argument("--merge", nargs="*", type=Path, default=[], help="results of such runs to take in")
     options = parser.parse_args()
     rows: dict[str, Any] = read_json(options.results)["models"] if options.results.exists() else {}
     for other in options.merge:
         rows |= read_json(other)["models"]
-    for name in [] if options.docs_only else options.only:
+    for name in options.only:
         rows[name] = row(name)
         save(options.results, rows)
         print(f"{name}: {rows[name]['seconds']:.0f} s, {rows[name]['closed']['0.5']}", flush=True)
     save(options.results, rows)
-    if options.results == RESULTS:
-        fill("shrink_table.py", f"{summary(rows)}\n\n{table(rows)}")
     print(summary(rows))
 
 

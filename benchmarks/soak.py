@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import bise
 from bise.base.files import write_json
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 WARM = 12
 """Runs before memory is held against the last: two of each kind."""

@@ -1,7 +1,4 @@
-"""Writes the tables of docs/speed.md from results/: nothing is measured here.
-
-python benchmarks/speed_page.py
-"""
+"""The tables of docs/speed.md, from results/; `python benchmarks/tables.py` writes them there."""
 
 from __future__ import annotations
 
@@ -9,12 +6,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from page import fill
-
 from bise.base.files import read_json
 
 RESULTS = Path(__file__).parent.parent / "results"
-PAGE = Path(__file__).parent.parent / "docs" / "speed.md"
 PHASES = ("mask steps", "head", "evaluation", "set-up")
 
 
@@ -114,15 +108,3 @@ def throughput() -> str:
         for job, ratio in jobs["ratio"].items():
             lines.append(f"| {model}: {job} | {jobs[job]['images_per_second']:,.0f} | {ratio:.1f} |")
     return "\n".join(lines)
-
-
-def main() -> None:
-    fill("extraction.py", extraction("extraction_cuda.json"), PAGE)
-    fill("extraction.py agreement", agreement("agreement_cuda.json"), PAGE)
-    fill("extraction.py small", extraction("extraction_cpu.json"), PAGE)
-    fill("vanilla.py", vanilla(), PAGE)
-    fill("throughput.py", throughput(), PAGE)
-
-
-if __name__ == "__main__":
-    main()

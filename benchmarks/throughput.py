@@ -1,6 +1,6 @@
 """Training throughput in images a second: our loop, and plain eager PyTorch with a DataLoader, in one process.
 
-    python benchmarks/throughput.py --out throughput.json
+    python benchmarks/throughput.py --compiled --out results/throughput.json
 
 Pictures are random bytes: only time is measured. The plain loop decodes PIL pictures in worker processes, crops, flips
 and normalises them there, and trains in fp32, as most repositories do. Ours keeps bytes on the device, augments there,
@@ -28,11 +28,12 @@ from bise.base.files import write_json
 from bise.data.core.contract import Labelled
 from bise.data.core.transforms import Transform
 from bise.engine.inputs import Inputs
+from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.methods.finetuning import owning
 from bise.network.architectures.small import SimpleConvNet
 from bise.network.architectures.vision import torchvision
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 NORM = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
 
@@ -104,6 +105,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     generator = torch.Generator().manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     content: dict[str, Any] = {"study": "throughput", "samples": args.samples, "machine": machine(), "models": {}}
     for name in args.models:
         side, batch, augment = (28, 100, False) if name == "SimpleConvNet" else (32, 256, True)
@@ -114,7 +116,10 @@ def main() -> None:
             jobs["ours, compiled"] = lambda n: ours(name, x, y, batch, augment, n, True)  # noqa: B023
         jobs["plain"] = lambda n: plain(name, x, y, batch, augment, n, args.workers)  # noqa: B023
         found = {job: rate(run, args.samples, (1, 3) if job == "plain" else (2, 22)) for job, run in jobs.items()}
-        found["ratio"] = {job: r["images_per_second"] / found["plain"]["images_per_second"] for job, r in found.items()}
+        found["precision"] = {"ours": resolved("auto", model_of(name).to(device)), "plain": "fp32"}
+        found["ratio"] = {
+            job: r["images_per_second"] / found["plain"]["images_per_second"] for job, r in found.items() if job in jobs
+        }
         content["models"][f"{name}, {side} × {side}, batch {batch}"] = found
         print(name, json.dumps(found), flush=True)
         write_json(args.out, content)

@@ -1,6 +1,6 @@
 """Vanilla SimpleConvNet on BiasedMNIST by the paper's recipe: seconds a run, accuracy, share of the bf16 ceiling.
 
-    python benchmarks/vanilla.py --rho 0.99 --seeds 0 1 2 --out vanilla.json --checkpoints folder
+    python benchmarks/vanilla.py --compiled --out results/vanilla_biased_mnist.json --checkpoints FOLDER
 
 The ceiling is a large bf16 matrix product, measured in the same run. A step is counted as three times the forward
 pass's multiply-accumulates, two operations each.
@@ -22,11 +22,12 @@ import bise
 from bise.base.files import write_json, write_tensors
 from bise.data.core.contract import Labelled
 from bise.engine.inputs import Inputs
+from bise.engine.precision import resolved
 from bise.engine.training import fit
 from bise.methods.finetuning import owning
 from bise.network.architectures.small import SimpleConvNet
 from bise.network.size import size
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 
 def ceiling(device: torch.device, n: int = 8192, repeats: int = 20) -> float:
@@ -105,6 +106,7 @@ def main() -> None:
         "operations_per_second": worked / runs[-1]["seconds"],
         "bf16_ceiling": ceiling(device) if device.type == "cuda" else None,
         "compiled": args.compiled,
+        "precision": resolved(config.precision, model),
         "profile": profile(data["train"], replace(config, epochs=1), device) if device.type == "cuda" else None,
         "runs": runs,
     }

@@ -1,17 +1,15 @@
-"""Tabulate the paper's weights beside N / (G · n_g) on BiasedMNIST's real counts, into docs/departures.md."""
+"""The table of the paper's weights beside N / (G · n_g) on BiasedMNIST's real counts.
+
+`python benchmarks/tables.py` writes it into docs/departures.md.
+"""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import bise
 from bise.data.core.sampling import sample_weights
 
-PAGE = Path(__file__).parent.parent / "docs" / "departures.md"
-MARK = "<!-- weights -->\n"
 
-
-def table() -> str:
+def page() -> str:
     lines = [
         "| ρ | non-empty cells | aligned, paper | aligned, groups | conflicting, paper | conflicting, groups |",
         "|---|---|---|---|---|---|",
@@ -29,9 +27,4 @@ def table() -> str:
                 f"{groups[part].min():.{digits}f} – {groups[part].max():.{digits}f}",
             ]
         lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(text[: text.index(MARK)] + MARK + "\n" + table(), encoding="utf-8")
+    return "\n".join(lines)

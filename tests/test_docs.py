@@ -12,7 +12,6 @@ import os
 import pkgutil
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -210,12 +209,3 @@ def update(path: Path) -> None:
 if __name__ == "__main__":
     for name in SHOWN:
         update(DOCS / name)
-
-
-def test_the_tables_of_by_heart_are_those_of_the_results():
-    program = (
-        "import json, sys; sys.path.insert(0, 'benchmarks'); from by_heart import tables;"
-        " print(tables(json.load(open('results/by_heart.json', encoding='utf-8'))))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.strip() in (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")

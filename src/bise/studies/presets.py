@@ -68,10 +68,10 @@ def _show(rows: Sequence[Row]) -> str:
     out = [
         "BiasedMNIST; best masks, then the last one's accuracy. Where the note below says that lines come from other"
         " vanilla models, they can't be compared closely. The lines “on unbiased data” are no method: they extract on"
-        " 60,000 digits in evenly drawn colours, which nobody has who has a biased training set. They show how much this"
-        " search can find in the vanilla weights. “Colours drawn anew” are as biased as the training set's, but other"
-        " digits conflict, which the vanilla model can't know by heart. Seconds are of one run, of seed 0, that had the"
-        " machine to itself."
+        " 60,000 digits in evenly drawn colours, which nobody has who has a biased training set. They show how much"
+        " this search can find in the vanilla weights. “Colours drawn anew” are as biased as the training set's, but"
+        " other digits conflict, which the vanilla model can't know by heart. Seconds are of one run, of seed 0, that"
+        " had the machine to itself."
     ]
     for rho in RHOS:
         at = {"rho": rho}

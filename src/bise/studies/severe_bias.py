@@ -36,7 +36,7 @@ def _show(rows: Sequence[Row]) -> str:
         Column(title="worst group, %", metric="worst_group"),
         *size_columns(),
     ]
-    words = "Extractions by `balanced` have 60 steps an epoch and υ = 10 here, instead of 20 and 5; they were chosen on val."
+    words = "Extractions by `balanced` have 60 steps an epoch and υ = 10 instead of 20 and 5; both were chosen on val."
     parts = [words]
     for said, chosen, presets in by_side(rows):
         lines = [*main_lines(PAPER, presets), *([STATISTICS] if presets[-1] == "paper" else [])]
