@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pkgutil
 import re
 import shlex
 import sys
@@ -27,6 +28,8 @@ DOCS = ROOT / "docs"
 SHOWN = {"own_data.md": 8, "text.md": 1}
 """{page: blocks of output}"""
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")])
+OF_A_READER = {"nets.py"}
+"""Files that a reader is to write."""
 CONTINUES = "<!-- continues quickstart.md -->"
 CONTINUING = [page for page in PAGES if CONTINUES in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -98,6 +101,24 @@ def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_files_and_names_of_the_source_exist():
+    """Python files are named by their path below the checkout or the end of it below `src/bise`; names are imported."""
+    sources = [path.relative_to(ROOT / "src/bise").parts for path in (ROOT / "src/bise").rglob("*.py")]
+    ends = {"/".join(parts[start:]) for parts in sources for start in range(len(parts))}
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        for named in re.findall(r"`((?:[\w.-]+/)*\w+\.py|src/bise(?:/\w+)*/?)`", text):
+            assert named in ends | OF_A_READER or (ROOT / named).exists(), f"{page.name} names {named}"
+        for dotted in re.findall(r"`(bise(?:\.\w+)+)`", text):
+            pkgutil.resolve_name(dotted)
+
+
+def test_each_room_has_a_line_in_the_plan():
+    plan = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = [path.parent.name for path in (ROOT / "src/bise").glob("*/__init__.py")]
+    assert sorted(re.findall(r"^  (\w+)/ ", plan, re.MULTILINE)) == sorted(rooms)
 
 
 def test_every_data_set_and_recipe_is_told_of():

@@ -14,7 +14,7 @@ import bise
 from bise import ExtractConfig
 from bise.data import Labelled, labels
 from bise.data.core.weights import group_weights
-from bise.extraction.early_stopping import coast, settled
+from bise.extraction.early_stopping import cannot_flip, coast
 from bise.extraction.objective import information, information_gradient, joint_table
 from bise.extraction.scores import Scores
 from bise.network.gates import slope
@@ -64,7 +64,7 @@ def test_a_step_on_huge_scores_is_decay_alone():
 def test_huge_scores_are_settled_and_coast_to_the_closed_form():
     m, still = torch.tensor([1e4, -1e4]), torch.zeros(2)
     phases = [(100, 1e-8)]
-    assert settled(m, still, torch.full((2,), 1e6), phases, **SGD).all()
+    assert cannot_flip(m, still, torch.full((2,), 1e6), phases, **SGD).all()
     moved = m.double()
     velocity = still.double()
     for _ in range(100):

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput, BiseWarning, ExtractConfig
 from bise.data import Labelled
-from bise.extraction.early_stopping import coast, settled
+from bise.extraction.early_stopping import cannot_flip, coast
 from bise.extraction.scores import cuts
 from bise.network.placement import place
 from conftest import learned_by_heart, toy, toy_inputs, toy_model, trained
@@ -266,7 +266,7 @@ def test_no_adversary_within_the_bound_can_flip_a_settled_gate(score, velocity, 
     rates = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-2}
     phases = [(steps, tau), (steps, tau / 2)]
     m, v = torch.tensor([sign * score]), torch.tensor([velocity])
-    if not settled(m, v, torch.tensor([raw]), phases, **rates):
+    if not cannot_flip(m, v, torch.tensor([raw]), phases, **rates):
         return
     from bise.extraction.early_stopping import SAFETY
 

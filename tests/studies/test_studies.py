@@ -26,7 +26,7 @@ from bise.base.files import write_json, write_tensors
 from bise.cli.app import app
 from bise.studies import work
 from bise.studies.catalogue import STUDIES
-from bise.studies.job import Job, configuration, extract_config, finetune_config, key_of, vanilla_part
+from bise.studies.job import Job, config_hash, configuration, extract_config, finetune_config, vanilla_part
 from bise.studies.page import END, MARK, read, render, with_headline, write_page
 from bise.studies.reproduction import Limits, planned, reproduce
 from bise.studies.results import read_rows
@@ -261,7 +261,7 @@ def test_a_failure_in_a_process_comes_out_as_one_sentence(tmp_path, what):
     limits = Limits(only=("vanilla",), protocol="authors")
     jobs = planned([STUDIES["biased-mnist"]], SMOKE, limits, scratch).values()
     for item in jobs:
-        folder = tmp_path / "cache" / f"vanilla-{key_of(vanilla_part(item.job, SMOKE, 'scratch'))}"
+        folder = tmp_path / "cache" / f"vanilla-{config_hash(vanilla_part(item.job, SMOKE, 'scratch'))}"
         if what == "anything else":
             write_tensors(folder / "model.safetensors", {"other": torch.zeros(1)})
             write_json(folder / "record.json", {})
@@ -413,7 +413,7 @@ def test_every_study_is_planned_at_the_papers_scale():
     keys = {name: planned([study], PAPER, Limits(), scratch) for name, study in STUDIES.items()}
     # the default's best mask at ρ = 0.99 is in all of these, so it is done once
     job = Job(label="", kind="extract", rho=0.99)
-    same = key_of(configuration(job, PAPER, "scratch"))
+    same = config_hash(configuration(job, PAPER, "scratch"))
     ablations = ("gamma", "loss-ablation", "sensitivity", "batch-norm", "label-noise")
     for name in ("biased-mnist", "summary", "presets", *ablations):
         assert same in keys[name], name
@@ -492,8 +492,8 @@ def test_rows_of_another_precision_stand_in_until_there_are_right_ones(folder, t
         )
         assert said == (rows == [old])
     # and what is known is not what is right
-    key = key_of(configuration(Job(label="", kind="extract", rho=0.99, preset="paper"), SMOKE, "scratch"))
-    assert (key_of(row["config"]), key_of(old["config"]) == key) == (key, False)
+    key = config_hash(configuration(Job(label="", kind="extract", rho=0.99, preset="paper"), SMOKE, "scratch"))
+    assert (config_hash(row["config"]), config_hash(old["config"]) == key) == (key, False)
 
 
 def test_settings_of_the_papers_scale():
@@ -517,9 +517,9 @@ def test_settings_of_the_papers_scale():
 def test_the_hash_knows_what_matters():
     job = Job(label="a", kind="extract", rho=0.99)
     config = configuration(job, PAPER, "scratch")
-    key = key_of(config)
-    assert key_of(configuration(replace(job, label="b"), PAPER, "scratch")) == key
-    assert key_of(json.loads(json.dumps(config))) == key
+    key = config_hash(config)
+    assert config_hash(configuration(replace(job, label="b"), PAPER, "scratch")) == key
+    assert config_hash(json.loads(json.dumps(config))) == key
     for other in (
         replace(job, seed=1),
         replace(job, rho=0.995),
@@ -530,18 +530,20 @@ def test_the_hash_knows_what_matters():
         replace(job, reestimate=True),
         replace(job, kind="finetune"),
     ):
-        assert key_of(configuration(other, PAPER, "scratch")) != key
-    assert key_of(configuration(job, PAPER, "imagenet")) != key
-    assert key_of(configuration(replace(job, changes={"graphs": False, "memory": 1 << 30}), PAPER, "scratch")) == key
+        assert config_hash(configuration(other, PAPER, "scratch")) != key
+    assert config_hash(configuration(job, PAPER, "imagenet")) != key
+    assert (
+        config_hash(configuration(replace(job, changes={"graphs": False, "memory": 1 << 30}), PAPER, "scratch")) == key
+    )
     # whether masks compete with the model counts where these are samples that it knows by heart
     held = replace(job, held_out=0.1)
     alone = {"baseline": False}
-    assert key_of(configuration(replace(job, changes=alone), PAPER, "scratch")) == key
-    keys = {key_of(configuration(other, PAPER, "scratch")) for other in (held, replace(held, changes=alone))}
+    assert config_hash(configuration(replace(job, changes=alone), PAPER, "scratch")) == key
+    keys = {config_hash(configuration(other, PAPER, "scratch")) for other in (held, replace(held, changes=alone))}
     assert len(keys) == 2
     # a row from before a field came: its default is how things were
     older = {**config, "extract": {k: v for k, v in config["extract"].items() if k != "collapse"}}
-    assert key_of(older) == key
+    assert config_hash(older) == key
 
 
 # the page, and the command's manners

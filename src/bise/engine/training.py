@@ -19,11 +19,11 @@ from bise.engine.checkpoints import (
     Checkpoint,
     generator_states,
     global_random_state,
-    named,
     optimizer_tensors,
     restore_generators,
     restore_global_random_state,
     restore_optimizer,
+    under_prefix,
 )
 from bise.engine.compiling import compiled
 from bise.engine.config import TrainConfig
@@ -35,7 +35,7 @@ from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.network.outputs import call, class_logits
 from bise.network.subnetwork import Subnetwork
-from bise.network.twin import held, named_tensors
+from bise.network.twin import named_tensors, was_frozen
 
 
 def fit(
@@ -98,7 +98,7 @@ class _Training:
         owned = [p for name, p in sub.network.named_parameters() if name in sub.owned]
         if not owned:
             raise BadInput("there is nothing to train: the network owns no parameter")
-        free = [p for p in owned if not held(p)]
+        free = [p for p in owned if not was_frozen(p)]
         # a model that is frozen as a whole was made ready for use, not for training parts of it
         self.parameters = [p.requires_grad_() for p in free or owned]
         inputs.prefer_channels_last(lambda x: call(sub.eval(), x))
@@ -199,7 +199,7 @@ class _Training:
         if found is None:
             return
         tensors, state = found
-        _put(self.sub, named(tensors, "own."))
+        _put(self.sub, under_prefix(tensors, "own."))
         self.history = state["history"]
         if len(self.history) == self.config.epochs:  # nothing but the result was kept
             return
@@ -207,7 +207,7 @@ class _Training:
         restore_generators(self.generators, tensors)
         restore_global_random_state(tensors, self.inputs.device)
         self.began, self.done = generator_states(self.generators), tensors.get("done")
-        self.best = None if state["best"] is None else (state["best"], named(tensors, "best."))
+        self.best = None if state["best"] is None else (state["best"], under_prefix(tensors, "best."))
 
     def end(self) -> None:
         """Leave the best epoch's weights, or the last one's, in the network."""

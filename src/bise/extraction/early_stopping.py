@@ -13,7 +13,7 @@ SAFETY = 4.0
 """Gradients to come may exceed the largest one seen by this factor."""
 
 
-def settled(
+def cannot_flip(
     scores: Tensor,
     velocity: Tensor,
     raw: Tensor,

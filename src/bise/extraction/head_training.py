@@ -1,4 +1,4 @@
-"""Lines 4 and 12 of Algorithm 1: C_aux is trained for E epochs while encoder and mask stay as they are."""
+"""Lines 4 and 13 of Algorithm 1: C_aux is trained for E epochs while encoder and mask stay as they are."""
 
 from __future__ import annotations
 

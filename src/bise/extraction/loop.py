@@ -11,7 +11,7 @@ from bise.data.core.contract import Log, Progress
 from bise.data.core.sampling import Sampler
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.steps import Steps, check_figures
-from bise.extraction.early_stopping import coast, quiet_epochs, settled
+from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
 from bise.extraction.margins import BY_HEART
 from bise.extraction.mask_step import MaskStep
@@ -46,7 +46,7 @@ class Loop:
         self.cuts = problem.cuts
 
     def run(self) -> Subnetwork:
-        """Anneal τ; before each τ train the heads anew (lines 4 and 12), at each τ learn the masks (lines 5 to 11)."""
+        """Anneal τ; before each τ train the heads anew (lines 4 and 13), at each τ learn the masks (lines 5 to 10)."""
         self._go_on()
         self._judge_baseline()
         epoch = len(self.state.history)
@@ -95,7 +95,7 @@ class Loop:
     # one epoch
 
     def _train_heads(self, phase: int, tau: float) -> None:
-        """Lines 4 and 12, once before each temperature."""
+        """Lines 4 and 13, once before each temperature."""
         state, c = self.state, self.config
         self.step.tau.fill_(tau)
         if c.mi == "none" or not c.head_epochs or state.refined > phase:
@@ -205,11 +205,11 @@ class Loop:
         return left + [(steps * self._epochs_left([]), later) for later in self.taus[phase + 1 :]]
 
     def _nothing_can_flip(self, left: list[tuple[int, float]]) -> bool:
-        """Whether every gate is settled for the steps that are left, and the run may stop early."""
+        """Whether no gate can flip in the steps that are left, so that the run may stop early."""
         c, scores = self.config, self.state.scores
         if not c.early_stop or c.bn != "frozen":
             return False
-        return bool(settled(scores.flat, scores.velocity, scores.raw, left, **self.step.rates).all())
+        return bool(cannot_flip(scores.flat, scores.velocity, scores.raw, left, **self.step.rates).all())
 
     def _coast(self, left: list[tuple[int, float]], epoch: int) -> str:
         """Let the scores run on to the schedule's end, where no gate will flip; says why the run stopped."""

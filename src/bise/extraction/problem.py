@@ -16,7 +16,7 @@ from bise.engine.precision import autocast
 from bise.engine.validation import Validation
 from bise.extraction.config import ExtractConfig
 from bise.extraction.scores import cuts
-from bise.network.outputs import wavers
+from bise.network.outputs import nondeterminism
 from bise.network.subnetwork import Subnetwork
 
 
@@ -78,10 +78,10 @@ class Problem:
         if self.measured_over == "conflicting":
             found += cells.one_sided()
         if self.validation is not None:
-            found += cells.unjudged(self.validation.cells)
+            found += cells.missing_from(self.validation.cells)
         return found
 
     def nondeterminism(self) -> str | None:
         """That the network gives the same samples different logits, where it does."""
         with autocast(self.precision, self.device):
-            return wavers(self.sub, self.inputs.example())
+            return nondeterminism(self.sub, self.inputs.example())

@@ -14,10 +14,10 @@ from torch import Tensor
 from bise.engine.checkpoints import (
     Checkpoint,
     generator_states,
-    named,
     optimizer_tensors,
     restore_generators,
     restore_optimizer,
+    under_prefix,
 )
 from bise.extraction.bias_head import BiasHeads
 from bise.extraction.problem import Problem
@@ -189,5 +189,5 @@ def _flat(name: str, snapshot: Snapshot) -> dict[str, Tensor]:
 
 
 def _snapshot(name: str, tensors: dict[str, Tensor], device: torch.device) -> Snapshot:
-    owned = {key: tensor.to(device) for key, tensor in named(tensors, f"{name}.own.").items()}
+    owned = {key: tensor.to(device) for key, tensor in under_prefix(tensors, f"{name}.own.").items()}
     return tensors[f"{name}.scores"].to(device), owned

@@ -120,7 +120,7 @@ def extract_job(
             summary["subnetwork"] = run.once("subnetwork", partial(audited, sub))
         counted = run.once("sizes", partial(sizes, sub, train, progress))
         summary["subnetwork"] = summary.get("subnetwork", {}) | counted
-        untested = [] if test is None else cells.unjudged(labels(test, progress=progress), "test")
+        untested = [] if test is None else cells.missing_from(labels(test, progress=progress), "test")
         for note in untested:
             caution(note)
         summary |= {

@@ -21,7 +21,7 @@ from bise.engine.training import fit
 from bise.engine.validation import Validation, identity
 from bise.network.outputs import device_of
 from bise.network.subnetwork import Subnetwork
-from bise.network.twin import fingerprint, held, named_tensors
+from bise.network.twin import fingerprint, named_tensors, was_frozen
 
 
 def finetune(
@@ -61,7 +61,7 @@ def finetune(
         whose = [
             fingerprint(tuned.bare()),
             {name: mask.tolist() for name, mask in tuned.masks.items()},
-            [name for name, parameter in tuned.network.named_parameters() if held(parameter)],
+            [name for name, parameter in tuned.network.named_parameters() if was_frozen(parameter)],
         ]
         key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
         kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)

@@ -52,7 +52,7 @@ def _holds_tensors(value: Any) -> bool:
     return next(tensors_in(value), None) is not None
 
 
-def wavers(model: nn.Module, x: Any) -> str | None:
+def nondeterminism(model: nn.Module, x: Any) -> str | None:
     """A sentence where a model in eval mode gives other outputs each time, by more than rounding."""
     with torch.no_grad():
         first, second = (next(tensors_in(plain_output(call(model, x)))).double() for _ in range(2))

@@ -101,13 +101,13 @@ def own(module: nn.Module, names: Iterable[str]) -> None:
 def _frozen(parameter: nn.Parameter, value: Tensor) -> nn.Parameter:
     """`value` in the place of `parameter`, without a gradient; whether the caller had it so is not forgotten."""
     new = nn.Parameter(value, requires_grad=False)
-    new.held = held(parameter)  # type: ignore[attr-defined]
+    new.was_frozen = was_frozen(parameter)  # type: ignore[attr-defined]
     return new
 
 
-def held(parameter: nn.Parameter) -> bool:
+def was_frozen(parameter: nn.Parameter) -> bool:
     """Whether the caller had frozen a parameter of the model, or the one that it stands for in a twin."""
-    return getattr(parameter, "held", not parameter.requires_grad)
+    return getattr(parameter, "was_frozen", not parameter.requires_grad)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -87,7 +87,7 @@ class Job:
         return self.recipe, self.protocol, self.rho, self.seed
 
 
-def recipe_of(job: Job, scale: Scale) -> Recipe:
+def scaled_recipe(job: Job, scale: Scale) -> Recipe:
     """The recipe as this job and this scale change it."""
     made = recipe(job.recipe, rho=job.rho, protocol=job.protocol, seed=job.seed)
     shape = {**made.shape, **scale.shape.get(made.architecture, {})}
@@ -96,14 +96,14 @@ def recipe_of(job: Job, scale: Scale) -> Recipe:
 
 def extract_config(job: Job, scale: Scale) -> ExtractConfig:
     """The preset, as the recipe, the job and the scale change it."""
-    made = recipe_of(job, scale)
+    made = scaled_recipe(job, scale)
     base: ExtractConfig = getattr(ExtractConfig, job.preset)(**{**preset_changes(made, job.preset), "seed": job.seed})
     return replace(base, **{**job.changes, **scale.extract(base, job.changes)})
 
 
 def finetune_config(job: Job, scale: Scale) -> TrainConfig:
     """The paper's finetuning, or ours: cells drawn evenly, as the recipe says."""
-    made = recipe_of(job, scale)
+    made = scaled_recipe(job, scale)
     if job.preset != "balanced":
         return replace(preset_finetuning(made, job.preset), **scale.finetune)
     return TrainConfig.finetuning(**{**made.finetune_balanced, "seed": job.seed, **scale.finetune})
@@ -127,7 +127,7 @@ def configuration(job: Job, scale: Scale, start: str) -> dict[str, Any]:
 
 def vanilla_part(job: Job, scale: Scale, start: str) -> dict[str, Any]:
     """What the vanilla model depends on."""
-    made = recipe_of(job, scale)
+    made = scaled_recipe(job, scale)
     return {
         "recipe": job.recipe,
         "rho": made.rho,
@@ -148,7 +148,7 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     return out | {name: value for name, value in odd.items() if value}  # without them the hash stays as it was
 
 
-def key_of(config: Mapping[str, Any], *, rounding: bool = True) -> str:
+def config_hash(config: Mapping[str, Any], *, rounding: bool = True) -> str:
     """The hash of a configuration; without `rounding` that of all which differ by their precision alone.
 
     Fields that a configuration class got since are filled in with what leaves things as they were.

@@ -8,7 +8,7 @@ from pathlib import Path
 from bise.base.files import write_bytes
 from bise.studies.biased_mnist import headline
 from bise.studies.catalogue import STUDIES
-from bise.studies.job import configuration, key_of
+from bise.studies.job import config_hash, configuration
 from bise.studies.results import Row, read_rows
 from bise.studies.scale import SCALES, Scale
 from bise.studies.study import Study
@@ -58,12 +58,12 @@ def read(results: Path, name: str, scale: Scale = SCALES["paper"]) -> list[Row]:
 
 
 def _loose(row: Row) -> tuple[str, str]:
-    return row["label"], key_of(row["config"], rounding=False)
+    return row["label"], config_hash(row["config"], rounding=False)
 
 
 def lines_of(study: Study, scale: Scale, start: str, *, rounding: bool = True) -> set[tuple[str, str]]:
     """(label, key) of every row that the study should have."""
-    return {(job.label, key_of(configuration(job, scale, start), rounding=rounding)) for job in study.jobs(scale)}
+    return {(job.label, config_hash(configuration(job, scale, start), rounding=rounding)) for job in study.jobs(scale)}
 
 
 def render(rows: dict[str, list[Row]], scale: Scale = SCALES["paper"]) -> str:

@@ -17,7 +17,7 @@ from bise.extraction.config import PRESETS
 from bise.jobs.recipes import Rho, recipe
 from bise.jobs.sources import device_named
 from bise.runs.folder import sole
-from bise.studies.job import KINDS, Job, configuration, key_of
+from bise.studies.job import KINDS, Job, config_hash, configuration
 from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, known_rows, read_rows, relabelled, write_rows
 from bise.studies.scale import Scale
@@ -223,7 +223,7 @@ def planned(studies: Sequence[Study], scale: Scale, limits: Limits, starts: Call
     for study in studies:
         for job in limits.of(study, scale):
             config = configuration(job, scale, "" if job.kind == "count" else starts(job.recipe))
-            item = found.setdefault(key_of(config), Planned(job=job, config=config))
+            item = found.setdefault(config_hash(config), Planned(job=job, config=config))
             if (study, job.label) not in item.lines:
                 item.lines.append((study, job.label))
     order = list(dict.fromkeys(item.job.data for item in found.values()))

@@ -11,7 +11,7 @@ import torch
 
 from bise.base.errors import BadInput
 from bise.base.files import SCHEMA, finite, read_json, write_bytes
-from bise.studies.job import Job, key_of
+from bise.studies.job import Job, config_hash
 from bise.studies.origin import origin
 from bise.studies.scale import Scale
 
@@ -28,7 +28,7 @@ def read_rows(path: Path, scale: str) -> dict[tuple[str, str], Row]:
             f"{path} holds results of scale {content.get('scale')!r}, and not {scale!r}; choose another folder"
             " with --results"
         )
-    return {(row["label"], key_of(row["config"])): row for row in content["rows"]}
+    return {(row["label"], config_hash(row["config"])): row for row in content["rows"]}
 
 
 def known_rows(folder: Path, scale: str) -> dict[str, Row]:
@@ -52,7 +52,7 @@ def write_rows(path: Path, study: str, scale: Scale, rows: Iterable[Row]) -> Non
     write_bytes(path, (text + ",\n".join(f"    {line}" for line in lines) + "\n  ]\n}\n").encode())
 
 
-def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], device: torch.device) -> Row:
+def row_of(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], device: torch.device) -> Row:
     """A row: what was done, where and by which commit, then what came out."""
     threads = torch.get_num_threads()
     where = f"CPU, {threads} thread{'s' * (threads > 1)}"
@@ -60,7 +60,7 @@ def described(job: Job, config: Mapping[str, Any], found: Mapping[str, Any], dev
         where = torch.cuda.get_device_name(device)
     return {
         "label": job.label,
-        "config_hash": key_of(config),
+        "config_hash": config_hash(config),
         "kind": job.kind,
         "recipe": job.recipe,
         "rho": config.get("rho"),

@@ -33,11 +33,11 @@ from bise.studies import measures
 from bise.studies.counting import count
 from bise.studies.job import (
     Job,
+    config_hash,
     extract_config,
     extract_part,
     finetune_config,
-    key_of,
-    recipe_of,
+    scaled_recipe,
     vanilla_part,
 )
 from bise.studies.scale import Scale
@@ -92,7 +92,7 @@ class Runner:
         """train, val (None where the recipe takes the last mask) and test."""
         if self.data is None or self.data[0] != job.data:
             self.vanillas, self.subs, self.counted = {}, {}, {}  # models of the data before
-            made = recipe_of(job, self.scale)
+            made = scaled_recipe(job, self.scale)
 
             def part(name: str) -> Any:
                 data = splits(
@@ -115,10 +115,10 @@ class Runner:
         """The vanilla model: from memory, from the cache, or trained now."""
         data = self.splits(job)
         config = vanilla_part(job, self.scale, self.starts(job.recipe))
-        key = key_of(config)
+        key = config_hash(config)
         if key not in self.vanillas:
             folder = self.kept("vanilla", key)
-            made = recipe_of(job, self.scale)
+            made = scaled_recipe(job, self.scale)
             model, provenance, _ = start(made, self.starts(job.recipe), seed=job.seed)
             inputs = Inputs(data.train, self.device)
             if (folder / "record.json").exists():
@@ -161,7 +161,7 @@ class Runner:
         """The subnetwork: from memory, from the cache, or extracted now."""
         vanilla, data = self.vanilla(job), self.splits(job)
         config = vanilla_part(job, self.scale, self.starts(job.recipe)) | extract_part(job, self.scale)
-        key = key_of(config)
+        key = config_hash(config)
         if key not in self.subs:
             folder = self.kept("extract", key)
             if (folder / "record.json").exists():
@@ -180,7 +180,7 @@ class Runner:
         usual = self.cache / f"{kind}-{key}"
         if not (usual / "record.json").exists():
             for record in sorted(self.cache.glob(f"{kind}-*/record.json")):
-                if key_of(read_json(record)["config"]) == key:
+                if config_hash(read_json(record)["config"]) == key:
                     return record.parent
         return usual
 
@@ -200,11 +200,11 @@ class Runner:
         if job.unbiased:
             return self.unbiased(job), None
         if job.redrawn:
-            return self._drawn(job, recipe_of(job, self.scale).rho, job.seed + 1000), None
+            return self._drawn(job, scaled_recipe(job, self.scale).rho, job.seed + 1000), None
         if job.bias == "noise":
             return noisy_bias(data.search, job.noise, job.seed), None
         if job.bias == "pseudo":
-            made = recipe_of(job, self.scale)
+            made = scaled_recipe(job, self.scale)
 
             def fresh() -> nn.Module:
                 return start(made, self.starts(job.recipe), seed=job.seed + 1000)[0].to(self.device)
@@ -220,7 +220,7 @@ class Runner:
 
     def _drawn(self, job: Job, rho: Rho, seed: int) -> Labelled:
         """The training samples with other biases."""
-        made, root = recipe_of(job, self.scale), self.root((job.recipe, job.side))
+        made, root = scaled_recipe(job, self.scale), self.root((job.recipe, job.side))
         data = load_data(made.data, split="train", rho=rho, seed=seed, protocol=made.protocol, root=root)
         return data if self.scale.limit is None else few(data, self.scale.limit, job.seed)
 
@@ -237,7 +237,7 @@ class Runner:
 
 def _vanilla(runner: Runner, job: Job) -> dict[str, Any]:
     vanilla = runner.vanilla(job)
-    asked = recipe_of(job, runner.scale).train.precision
+    asked = scaled_recipe(job, runner.scale).train.precision
     out = {"precision": resolved(asked, vanilla.model), "seconds": vanilla.record["seconds"]}
     return _origin(vanilla) | out | runner.figures(job, vanilla.model, {})
 

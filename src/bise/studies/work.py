@@ -26,7 +26,7 @@ from bise.jobs.recipes import AUTHORS
 from bise.jobs.sources import device_named
 from bise.studies.job import Job
 from bise.studies.main_jobs import SIDES
-from bise.studies.results import Row, described
+from bise.studies.results import Row, row_of
 from bise.studies.runner import Runner
 from bise.studies.scale import Scale
 
@@ -104,7 +104,7 @@ class Worker:
         if self.place.processes > 1 and job.kind != "count":  # others were at work beside it
             found = found | {"seconds": None}
             found.pop("phases", None)
-        row = described(job, task.config, found, self.runner.device)
+        row = row_of(job, task.config, found, self.runner.device)
         return Outcome(key=task.key, row=row, seconds=time.monotonic() - begun)
 
     def _has_data(self, job: Job) -> bool:

@@ -265,7 +265,7 @@ class Cells:
             name = other.label(0, missing[0])
             raise BadInput(f"{what} holds class {name}, which train lacks; drop it from {what} or add it to train")
 
-    def unjudged(self, other: Cells, what: str = "val") -> list[str]:
+    def missing_from(self, other: Cells, what: str = "val") -> list[str]:
         """A sentence for what val or test lacks: classes and biases of this set, and samples that conflict with one."""
         lost = "no mask is judged by" if what == "val" else "no figure is about"
         found = []

@@ -99,7 +99,7 @@ def check(
             _covered(train, there[name], name, obstacles)
             judged = _known(there[name])
             if aligned is not None and judged is not None:
-                notes += aligned.unjudged(judged[0], name)
+                notes += aligned.missing_from(judged[0], name)
     notes += _shared(there)
     return Check(
         splits={name: _split(data, aligned) for name, data in there.items()},

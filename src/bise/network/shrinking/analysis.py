@@ -36,7 +36,7 @@ def live(count: int, dim: int) -> Channels:
     return Channels(dim=dim, known=torch.zeros(count, dtype=torch.bool), value=torch.zeros(count, dtype=torch.float64))
 
 
-def settled(known: Tensor, value: Tensor, dim: int) -> Channels:
+def known_channels(known: Tensor, value: Tensor, dim: int) -> Channels:
     """Channels with values where known; an infinite or undefined constant counts as live, so that it is computed."""
     known = known & value.isfinite()
     return Channels(dim=dim, known=known, value=torch.where(known, value, torch.zeros_like(value)))

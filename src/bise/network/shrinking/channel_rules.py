@@ -13,7 +13,7 @@ from bise.network.shrinking.analysis import (
     Channels,
     KeepFull,
     Packed,
-    settled,
+    known_channels,
 )
 from bise.network.shrinking.rewrite import Rewrite
 
@@ -78,7 +78,7 @@ class Same:
             return None
         self.check(node, state.dim, len(net.shape(source)))
         value = state.value if self.value is None else self.value(node, state.value)
-        return settled(state.known, value, state.dim)
+        return known_channels(state.known, value, state.dim)
 
     def check(self, node: fx.Node, dim: int, rank: int) -> None:
         """Refuse uses that touch the channel dimension."""
@@ -184,7 +184,7 @@ class PerChannel(Same):
         if node.target is aten.batch_norm.default and (args[5] or args[3] is None):
             raise KeepFull("it uses the statistics of the batch")
         args[0] = state.value.unsqueeze(0)
-        return settled(state.known, node.target(*args)[0], 1)  # type: ignore[operator]
+        return known_channels(state.known, node.target(*args)[0], 1)  # type: ignore[operator]
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         if new.net.state[node] is None:

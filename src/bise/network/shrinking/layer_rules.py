@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, live, settled
+from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, known_channels, live
 from bise.network.shrinking.rewrite import Rewrite
 
 aten = torch.ops.aten
@@ -50,7 +50,7 @@ class Layer:
         value = self._sums(weight, state.value, groups)
         if bias is not None:
             value = value + net.constants[bias].to("cpu", torch.float64)
-        return settled(known, value, dim)
+        return known_channels(known, value, dim)
 
     def _sums(self, weight: Tensor, value: Tensor, groups: int) -> Tensor:
         """Σ over inputs and taps of weight · constant, for each output [outputs]."""
@@ -182,7 +182,7 @@ class Product:
             raise KeepFull("its input's channels are in another dimension")
         if state is None or not state.known.all():
             return live(kernel.shape[1], dim)
-        return settled(torch.ones(kernel.shape[1], dtype=torch.bool), self._sums(net, node, state.value), dim)
+        return known_channels(torch.ones(kernel.shape[1], dtype=torch.bool), self._sums(net, node, state.value), dim)
 
     def _sums(self, net: Analysis, node: fx.Node, value: Tensor) -> Tensor:
         """What inputs that are `value` come to, for each output, the bias with it."""

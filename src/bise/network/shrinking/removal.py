@@ -13,7 +13,7 @@ from bise.base.errors import BadInput
 from bise.base.markup import tag
 from bise.base.notebook import MOST_ROWS, table
 from bise.network.gates import Gated
-from bise.network.outputs import call, device_of, plain_output, tensors_in, to_device, wavers
+from bise.network.outputs import call, device_of, nondeterminism, plain_output, tensors_in, to_device
 from bise.network.shrinking.analysis import Analysis, Barrier
 from bise.network.shrinking.capture import Captured, as_module, capture
 from bise.network.shrinking.channel_rules import FULL_WIDTH
@@ -84,7 +84,7 @@ def shrink(
     masked = duplicate(sub)
     masked.eval()
     try:
-        wavering = wavers(masked, example)
+        wavering = nondeterminism(masked, example)
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch.export would say less clearly why

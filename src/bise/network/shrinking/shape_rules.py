@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, live, settled
+from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, known_channels, live
 from bise.network.shrinking.capture import expression, same
 from bise.network.shrinking.channel_rules import FULL_WIDTH, Spatial
 from bise.network.shrinking.rewrite import Rewrite
@@ -105,7 +105,7 @@ class Total(Reduce):
 
     def channels(self, net: Analysis, node: fx.Node) -> Channels | None:
         state = super().channels(net, node)
-        return None if state is None else settled(state.known & (state.value == 0), state.value, state.dim)
+        return None if state is None else known_channels(state.known & (state.value == 0), state.value, state.dim)
 
 
 class Expand(Moved):
@@ -270,10 +270,10 @@ class Concatenate:
         parts, along = self._parts(net, node)
         states = [net.state[p] or live(net.shape(p)[axis], axis) for p in parts]
         if along == axis:
-            return settled(torch.cat([s.known for s in states]), torch.cat([s.value for s in states]), axis)
+            return known_channels(torch.cat([s.known for s in states]), torch.cat([s.value for s in states]), axis)
         known = torch.stack([s.known for s in states]).all(0)
         values = torch.stack([s.value for s in states])
-        return settled(known & (values == values[0]).all(0), values[0], axis)
+        return known_channels(known & (values == values[0]).all(0), values[0], axis)
 
     def _segments(self, net: Analysis, node: fx.Node, axis: int, must: Tensor) -> list[Tensor]:
         """The channels that each part must give."""

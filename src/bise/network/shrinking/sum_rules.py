@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, settled
+from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, known_channels
 from bise.network.shrinking.capture import same
 from bise.network.shrinking.channel_rules import FULL_WIDTH
 from bise.network.shrinking.rewrite import Rewrite
@@ -33,7 +33,7 @@ class Arithmetic:
         if node.target is aten.mul.Tensor:
             zero = (known_a & (a == 0)) | (known_b & (b == 0))
             known, value = known | zero, torch.where(zero, 0.0, value)
-        return settled(known, value, dim)
+        return known_channels(known, value, dim)
 
     def _axis(self, net: Analysis, node: fx.Node) -> tuple[int | None, int]:
         """The channel dimension that the followed operands agree on, else the one that a gate's mask shows."""
