@@ -26,7 +26,7 @@ from bise.engine.training import fit
 from bise.engine.validation import Validation
 from bise.jobs.recipes import recipe, start
 from bise.methods.finetuning import owning
-from bise.runs.folder import machine
+from bise.studies.origin import machine
 
 SIZES = (100, 300, 1000, 10_000)
 """Samples of val that a last layer is fitted on."""
