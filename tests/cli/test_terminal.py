@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -22,7 +21,8 @@ from bise.cli.app import app
 from bise.cli.terminal import Bars, audit_table, show_table, shrunk_table
 from bise.reporting.charts import short
 from bise.runs.folder import append_log
-from test_cli import QUICK
+from conftest import TESTS
+from small_job import OWN, QUICK, splits
 
 
 def commands(group, path=()):
@@ -32,7 +32,6 @@ def commands(group, path=()):
 
 
 COMMANDS = list(commands(get_command(app)))
-OWN = ["--model", "test_cli:make", "--data", "test_cli:splits"]
 MAIN = [sys.executable, "-c", "from bise.cli.app import main; main()"]
 
 
@@ -57,8 +56,6 @@ class Exploding:
 
 
 def exploding(split):
-    from test_cli import splits
-
     return Exploding(splits(split)) if split == "train" else None
 
 
@@ -175,7 +172,7 @@ def test_a_run_in_a_pipe_keeps_stdout_for_its_result(tmp_path):
         [*MAIN, "extract", *OWN, *QUICK, "--out", str(tmp_path / "run"), "--json"],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parent,
+        cwd=TESTS,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
@@ -197,7 +194,7 @@ def test_a_terminal_of_few_characters_is_no_failure(tmp_path):
         done = subprocess.run(
             [*MAIN, *arguments],
             capture_output=True,
-            cwd=Path(__file__).parent,
+            cwd=TESTS,
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"},
         )
         assert done.returncode == 0, done.stderr

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_shrink_rules import compared, gated, randomised
 from torch import Tensor, nn
 
 from bise.network.shrinking.verify import TOLERANCE
+from test_shrink_rules import compared, gated, randomised
 
 MASKS = 16
 """Masks for each random network."""

@@ -22,6 +22,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import bise
+import small_job
 from bise import BadInput, BiseWarning
 from bise.base.errors import NonFinite
 from bise.base.files import read_json
@@ -34,29 +35,16 @@ from bise.engine.training import _Training
 from bise.extraction.config import ExtractConfig
 from bise.jobs.demo import demo, digit_net
 from bise.runs.folder import _difference
-from conftest import copy_run, toy, toy_model, trained
-
-ROOT = Path(__file__).parents[1]
-QUICK = ["--steps", "4", "--upsilon", "1", "--batch-size", "60"]
+from conftest import ROOT, copy_run, toy, toy_model
+from small_job import OWN, QUICK, splits
 
 
 class Stop(Exception):
     """Stands in for a kill, right after a checkpoint; benchmarks/kill.py kills in earnest."""
 
 
-def make():
-    return trained(toy_model(), toy())
-
-
-def splits(split):
-    return {"train": toy(), "val": toy(rho=1 / 3, seed=1), "test": toy(rho=1 / 3, seed=2)}[split]
-
-
 def other_splits(split):
     return splits(split)
-
-
-OWN = ["--model", "test_stopping:make", "--data", "test_stopping:splits"]
 
 
 def run(*arguments):
@@ -133,17 +121,17 @@ def test_another_configuration_other_data_and_other_weights_are_refused(extracte
     out = ["--out", extracted, "--resume"]
     line = sentence(run("extract", *OWN, *QUICK, "--gamma", "2", *out))
     assert "another configuration (extract.gamma is 0.3 there and 2.0 here); choose another folder" in line
-    other = ["--model", "test_stopping:make", "--data", "test_stopping:other_splits"]
-    assert "source.data is test_stopping:splits there" in sentence(run("extract", *other, *QUICK, *out))
+    other = ["--model", "small_job:make", "--data", "test_stopping:other_splits"]
+    assert "source.data is small_job:splits there" in sentence(run("extract", *other, *QUICK, *out))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            sys.modules[__name__],
+            small_job,
             "splits",
             lambda split, splits=splits: toy(seed=9) if split == "train" else splits(split),
         )
         assert "(sha256.train is " in sentence(run("extract", *OWN, *QUICK, *out))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[__name__], "make", toy_model)
+        patch.setattr(small_job, "make", toy_model)
         assert "(sha256.weights is " in sentence(run("extract", *OWN, *QUICK, *out))
         assert "weights of this Sequential are not the ones" in sentence(run("finetune", extracted))
     assert "is no run of bise" in sentence(run("extract", *OWN, *QUICK, "--resume", "--out", ROOT / "tests"))

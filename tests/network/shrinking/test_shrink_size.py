@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_shrink_models import close, made
 from torch import nn
 
 from bise.network.architectures.reference import REFERENCES
 from bise.network.architectures.small import MLP, SimpleConvNet
 from bise.network.size import latency, parameters, size, sparsity
+from test_shrink_models import close, made
 
 
 def test_macs_by_hand() -> None:

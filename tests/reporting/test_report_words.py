@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import torch
-from bise.data.facts import facts_of
 
 from bise.data.core.cells import Cells
+from bise.data.facts import facts_of
 from bise.reporting.assurance import verified, words_used
 from bise.reporting.leaning import headline
 from bise.reporting.page import page
 from bise.reporting.sections import accuracy
 from bise.reporting.words import warnings
-from report.conftest import page_facts
+from reporting.conftest import page_facts
 
 
 def mean_interval(groups):

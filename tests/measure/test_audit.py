@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 import bise
 from bise import BadInput
 from bise.data import Labelled, LabelNames, labels
-from conftest import toy, toy_model, trained
+from conftest import TwoHeads, toy, toy_model, trained
 
 
 class Lookup(nn.Module):
@@ -144,8 +144,6 @@ def test_a_data_set_in_the_place_of_its_cells_is_told_of_without_its_samples():
 
 
 def test_an_ambiguous_bottleneck_costs_the_probe_alone():
-    from test_placement import TwoHeads
-
     data = Labelled(TensorDataset(torch.randn(60, 4)), y=torch.arange(60) % 2, b=torch.arange(60) // 30)
     audit = bise.audit(TwoHeads(), data)
     assert audit.biases[0].probe is None

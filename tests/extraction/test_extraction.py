@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
+from bad_data import BAD
 from bise import BadInput, BiseWarning, ExtractConfig
 from bise.data import Labelled
 from bise.extraction.early_stopping import coast, settled
@@ -420,28 +421,6 @@ def test_dicts_of_tensors_and_a_bert():
 # bad input
 
 
-def nan_inputs():
-    data = toy()
-    x = data.tensors[0].clone()
-    x[17, 2] = float("nan")
-    return Labelled(TensorDataset(x), y=data.y, b=data.b)
-
-
-def huge_inputs():
-    data = toy()
-    return Labelled(TensorDataset(data.tensors[0] * 2e37), y=data.y, b=data.b)
-
-
-def one_class():
-    data = toy()
-    return Labelled(data.dataset, y=torch.zeros_like(data.y), b=data.b)
-
-
-def out_of_range():
-    data = toy()
-    return Labelled(data.dataset, y=data.y + 1, b=data.b)
-
-
 def test_margins_where_the_model_has_more_classes_than_the_data(data):
     torch.manual_seed(0)
     wide = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 5))
@@ -587,21 +566,6 @@ def test_a_collapse_before_the_first_validation_is_said_and_not_repeated():
 def test_the_preset_paper_has_neither_margin_nor_smoothing(model, data):
     config = ExtractConfig.paper(upsilon=1, head_epochs=1, tau_min=0.5, batch_size=500)
     assert bise.extract(model, data["train"], config=config).record["targets"] == {"margin": 0.0, "smoothing": 0.0}
-
-
-BAD = {
-    "no conflicting sample": (lambda: toy(rho=1.0), None, "no conflicting sample \\(ρ = 1"),
-    "one class": (one_class, None, "one class only"),
-    "labels out of range": (out_of_range, None, "label 3, out of range for a model with 3 classes"),
-    "NaN inputs": (nan_inputs, None, "input of sample 17 holds NaN"),
-    "an empty data set": (lambda: Labelled(torch.zeros(0, 8), y=[], b=[]), None, "empty"),
-    "a non-finite loss": (huge_inputs, None, "loss became non-finite at epoch 1, step 1"),
-    "val with a class that train lacks": (
-        toy,
-        lambda: toy(classes=4, biases=3),
-        "val holds class 3, which train lacks",
-    ),
-}
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from small_job import OWN
 from warm import Warm
 
-OWN = ["--model", "test_stopping:make", "--data", "test_stopping:splits"]
 QUICK = ["--steps", "4", "--upsilon", "1", "--batch-size", "60", "--seed", "0"]
 OFTEN = ["--checkpoint-every", "0"]
 TIMES = {"seconds", "latency_by_batch", "machine", "phases", "path"}

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from report.conftest import HOSTILE
+from reporting.conftest import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_shrink_rules import Net, conv
 from torch import Tensor, fx, nn
 
 from bise.base.errors import BadInput
@@ -18,6 +17,7 @@ from bise.network.shrinking.capture import capture
 from bise.network.shrinking.removal import rewritten
 from bise.network.shrinking.verify import TOLERANCE, as_float64, check, difference, in_float64
 from bise.network.subnetwork import Subnetwork, subnetwork
+from test_shrink_rules import Net, conv
 
 QUICK = ("SimpleConvNet", "MLP", "resnet18", "BERT", "ViT (transformers)")
 

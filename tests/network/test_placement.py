@@ -14,6 +14,7 @@ from bise.network.architectures.small import MLP, SimpleConvNet
 from bise.network.architectures.vision import torchvision
 from bise.network.placement import one_bottleneck, place
 from bise.network.subnetwork import Subnetwork
+from conftest import TwoHeads
 from real_models import images, make, tokens
 
 
@@ -152,17 +153,6 @@ class Experts(nn.Module):
 def test_a_model_whose_layers_are_functions_is_told_of_hooks():
     with pytest.raises(BadInput, match="Experts has no site: .* feed layers written as functions, where no hook"):
         sites(Experts(), torch.randn(2, 4))
-
-
-class TwoHeads(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.act = nn.Linear(4, 6), nn.ReLU()
-        self.left, self.right = nn.Linear(6, 2), nn.Linear(6, 2)
-
-    def forward(self, x):
-        h = self.act(self.body(x))
-        return self.left(h) + self.right(h)
 
 
 def test_an_ambiguous_bottleneck_names_the_candidates():

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import bise
-from bise import BadInput, BiseWarning, logistic
+from bise import BadInput, BiseWarning
 from bise.data import Labelled, labels
 from bise.data.core.coders import word_pieces
 from bise.data.core.tokens import Sentences
 from bise.engine.inputs import Inputs
+from bise.methods.refit import logistic
 from bise.methods.refit.fitting_data import Part, fold_of
 from bise.methods.refit.logistic import Problem, solve
 from bise.network.twin import digest_of, named_tensors

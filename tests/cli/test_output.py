@@ -7,14 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bise.base.output import CONTROL, one_line, visible
-from conftest import toy
+from conftest import ROOT, TESTS
+from small_job import OWN, QUICK
 
-ROOT = Path(__file__).parents[1]
 BISE = [sys.executable, "-m", "bise"]
 HOSTILE = {
     "title": "\x1b]0;owned\x07",
@@ -32,7 +31,7 @@ def bise(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, shell="", **env
     if shell:
         command = ["sh", "-c", f'exec "$@" {shell}', "sh", *command]
     env = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.run(command, stdout=stdout, stderr=stderr, cwd=Path(__file__).parent, env=env)
+    return subprocess.run(command, stdout=stdout, stderr=stderr, cwd=TESTS, env=env)
 
 
 def harmless(done):
@@ -130,9 +129,7 @@ def test_an_output_that_is_closed_or_full_is_no_failed_run(plain, shell, reason,
 
 def test_what_is_done_is_saved_all_the_same(tmp_path):
     run = tmp_path / "run"
-    quick = ["--steps", "4", "--upsilon", "1", "--batch-size", "60"]
-    own = ["--model", "test_stopping:make", "--data", "test_stopping:splits"]
-    done = bise("extract", *own, *quick, "--out", run, shell=">/dev/full 2>&1")
+    done = bise("extract", *OWN, *QUICK, "--out", run, shell=">/dev/full 2>&1")
     assert done.returncode == 3
     assert json.loads((run / "summary.json").read_text())["stopped"]
     assert not (run / "checkpoints").exists()
@@ -176,21 +173,8 @@ def test_a_width_that_is_none_counts_as_unset(plain, columns):
 # warnings
 
 
-SILENT = """
-import warnings
-warnings.simplefilter("ignore")
-warnings.warn = warnings.showwarning = lambda *_, **__: None
-"""
-
-
-def silent_splits(split):
-    """Train, and the same again as val: something to warn of."""
-    exec(SILENT)
-    return toy(n=60) if split != "test" else None
-
-
 def test_a_module_that_silences_warnings_does_not_silence_ours(tmp_path):
-    own = ["--model", "test_stopping:make", "--data", "test_output:silent_splits", "--steps", "2", "--upsilon", "1"]
+    own = [*OWN[:2], "--data", "small_job:silent_splits", "--steps", "2", "--upsilon", "1"]
     done = bise("extract", *own, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert b"warning: train and val are the very same data" in done.stderr

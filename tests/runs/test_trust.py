@@ -28,9 +28,8 @@ from bise.jobs.demo import splits as digits
 from bise.jobs.sources import described_by, trust_run
 from bise.jobs.work import extract_job
 from bise.runs.trust import is_trusted, record_of, remember
-from conftest import toy, toy_model, trained
+from conftest import ROOT, toy, toy_model, trained
 
-ROOT = Path(__file__).parent.parent
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
 UNCHECKED = {"weights", "data", "shrunk"}
 

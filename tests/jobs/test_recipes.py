@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, asdict, replace
-from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -25,7 +24,7 @@ from bise.jobs.train import finetune_settings, recipe_of
 from bise.methods.finetuning import owning
 from bise.network.architectures.pretrained import bert, resnet18
 from bise.network.architectures.small import MLP, SimpleConvNet
-from conftest import toy, toy_model
+from conftest import ROOT, toy, toy_model
 
 # the supplement's "Architectures and training settings" and "Finetuning settings"
 VANILLA = {
@@ -131,10 +130,9 @@ def test_rho_and_device_as_typed():
 
 
 def test_the_docs_show_the_recipes_own_settings():
-    root = Path(__file__).parent.parent
     program = "import sys; sys.path.insert(0, 'benchmarks'); from recipes import table; print(table())"
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.strip() in (root / "docs/recipes.md").read_text(encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.strip() in (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
 
 
 # schedules and augmentation in training

@@ -7,9 +7,10 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from conftest import TESTS
 
 LINE = b"bise: stopped; run the same command again to start over\n"
 MODULES = 60
@@ -30,7 +31,7 @@ def in_group(words, how=signal.SIG_DFL):
         [sys.executable, "-m", "bise", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=Path(__file__).parent,
+        cwd=TESTS,
         env=os.environ | KEPT,
         start_new_session=True,
         preexec_fn=prepare,
@@ -59,7 +60,7 @@ def interrupted(words, moment, how=signal.SIG_DFL):
     return process.wait(), out, b"".join(said), last.decode()
 
 
-CHECK = ["data", "check", "test_stopping:splits"]
+CHECK = ["data", "check", "small_job:splits"]
 
 
 @pytest.mark.parametrize("moment", [1, 40, "torch._utils_internal", "torch.nn.modules.conv", "bise.data.core.contract"])

@@ -18,11 +18,10 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import bise
+from bad_data import BAD
 from bise.cli.app import app
 from bise.data import Labelled
-from conftest import Stream, toy, toy_model, trained
-from test_extraction import BAD
-from test_placement import TwoHeads
+from conftest import Stream, TwoHeads, toy, toy_model, trained
 
 QUICK = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
 

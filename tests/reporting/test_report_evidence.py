@@ -17,7 +17,7 @@ from bise.measure.evidence import answers, choose, figures, kinds, roundest, spr
 from bise.measure.showing import pixels, png_uri, restored
 from bise.network.gates import threshold
 from bise.reporting.examples import samples
-from report.conftest import page_facts, pictures, small_net
+from reporting.conftest import page_facts, pictures, small_net
 
 SAMPLE = {"index": 0, "y": 0, "b": [1], "group": "y=0 b=1", "before": 1, "after": 0, "values": {"age": "30"}}
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from bise.reporting.facts import Facts
 from bise.reporting.matrix import behind, layout, matrix
 from bise.reporting.words import cell_of, group_text
-from report.conftest import page_facts
+from reporting.conftest import page_facts
 
 
 def facts(**data) -> Facts:
