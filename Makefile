@@ -23,6 +23,7 @@ lint: .venv/dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 .venv/torch: constraints.txt
 	$(PYTHON) -m venv .venv
