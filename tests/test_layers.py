@@ -1,4 +1,4 @@
-"""The plan of the house: rooms that know those below alone, no cycle, few names at the top, modules and functions that fit."""
+"""The plan of the house: rooms that know those below alone, no cycle, modules and functions that fit a screen."""
 
 from __future__ import annotations
 
