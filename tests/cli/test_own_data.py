@@ -158,6 +158,7 @@ def test_edited_names_and_features_are_found_by_verify(people, tmp_path):
         assert result.exit_code == 1
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # torch.export.load's own, in some versions
 def test_pictures_of_a_csv_file(tmp_path):
     rows = []
     generator = np.random.default_rng(0)

@@ -51,7 +51,7 @@ def test_nothing_of_it_is_left_on_the_network(monkeypatch):
 
 @pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", r"ignore:::torch\.")  # torch.compile's own
 def test_training_by_it_is_training(monkeypatch, device, compiled):
     data = pictures()
     losses = []

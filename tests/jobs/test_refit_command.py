@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import bise
 from bise.cli.app import app
-from conftest import toy, toy_model, trained
+from conftest import copy_run, toy, toy_model, trained
 
 
 def make():
@@ -63,7 +63,7 @@ def extracted(tmp_path_factory):
 
 @pytest.fixture
 def folder(extracted, tmp_path) -> Path:
-    shutil.copytree(extracted, tmp_path / "run")
+    copy_run(extracted, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -214,7 +214,7 @@ DAMAGE = {
 @pytest.fixture(scope="module")
 def refitted(extracted, tmp_path_factory):
     base = tmp_path_factory.mktemp("refitted") / "run"
-    shutil.copytree(extracted, base)
+    copy_run(extracted, base)
     good("refit", base, "--on", "val")
     assert (base / "refitted/subnetwork.json").is_file()
     return base
@@ -222,7 +222,7 @@ def refitted(extracted, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_breaks_the_promise_that_speaks_of_it(refitted, tmp_path, kind):
-    shutil.copytree(refitted, tmp_path / "run")
+    copy_run(refitted, tmp_path / "run")
     change, broken = DAMAGE[kind]
     change(tmp_path / "run")
     assert promises(tmp_path / "run")[broken] == "broken"

@@ -357,8 +357,7 @@ def test_a_report_gathers_what_a_full_disk_left_out(extracted, monkeypatch):
     page = (extracted / "report.html").read_text()
     assert all(f'id="{part}"' in page for part in ("threshold", "samples"))
     (extracted / "samples.json").unlink()
-    own = splits
-    monkeypatch.setattr(sys.modules[__name__], "splits", lambda split: own("val" if split == "train" else split))
+    monkeypatch.setattr(small_job, "splits", lambda split: splits("val" if split == "train" else split))
     said = good("report", extracted).stderr
     assert "samples.json of" in said
     assert "train changed since the run was made; bring the data back), so the page has no samples" in said

@@ -222,6 +222,7 @@ def test_each_sample_keeps_its_tokens_in_the_check():
 
 
 @pytest.mark.parametrize("ending", ["pt2", "onnx"])
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # torch.export.load's own, in some versions
 def test_a_length_that_is_cut_is_not_free_in_files_either(tmp_path, ending):
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 30, (4, 10), generator=generator)

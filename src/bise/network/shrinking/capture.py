@@ -191,9 +191,9 @@ def quiet_export() -> Iterator[None]:
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
-            warnings.filterwarnings(
-                "ignore", message="The tensor attribute .* assigned during export"
-            )  # noted features
+            # noted features, and a part of a file that torch reads and doesn't write to
+            for message in ("The tensor attribute .* assigned during export", "The given buffer is not writable"):
+                warnings.filterwarnings("ignore", message=message)
             yield
     finally:
         logging.disable(before)
