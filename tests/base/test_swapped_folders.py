@@ -256,26 +256,28 @@ def test_folders_within_folders_have_an_end(tmp_path):
 
 
 BY_PATH = {
-    "cli_guard.py": "the null device, in the place of a closed output",
-    "data/biased_madlibs.py": "data of the user's",
-    "data/celeba.py": "data of the user's",
-    "data/cifar10.py": "data of the user's",
-    "data/coders.py": "the user's vocabulary, and the tokenizer beside a file that the user named with --out",
-    "data/columns.py": "data of the user's",
-    "data/fetching.py": "downloads, in the cache",
-    "data/idx.py": "data of the user's",
-    "data/pictures.py": "data of the user's",
-    "exporting.py": "a file that the user named with --out; torch writes it",
+    "base/output.py": "the null device, in the place of a closed output",
+    "data/sets/biased_madlibs.py": "data of the user's",
+    "data/sets/celeba.py": "data of the user's",
+    "data/sets/cifar10.py": "data of the user's",
+    "data/core/coders.py": "the user's vocabulary, and the tokenizer beside a file that the user named with --out",
+    "data/own/arrow_files.py": "data of the user's",
+    "data/own/columns.py": "data of the user's",
+    "data/sets/fetching.py": "downloads, in the cache",
+    "data/sets/idx.py": "data of the user's",
+    "data/core/pictures.py": "data of the user's",
+    "jobs/exporting.py": "a file that the user named with --out; torch writes it",
     "engine/storage.py": "a file without a name, of a store of samples",
-    "models/weights.py": "weights that the user named, or the run's configuration: only read, and only as tensors",
-    "report/page.py": "the page's script and style, from the package",
-    "runs.py": "the run folder itself, before there is a run",
+    "network/weights.py": "weights that the user named, or the run's configuration: only read, and only as tensors",
+    "reporting/page.py": "the page's script and style, from the package",
+    "runs/folder.py": "the run folder itself, before there is a run",
+    "runs/trust.py": "the record of what the user trusts, which lies far from every run",
     "studies/page.py": "the README of a checkout",
     "studies/reproduction.py": "folders of the reproduction, which are no runs",
     "studies/runner.py": "the cache of the reproduction, which holds no runs",
 }
 """{module that opens, makes or removes by a path: what lies there}; a run's files go through the file modules."""
-FILE_MODULES = ("plain.py", "files.py")
+FILE_MODULES = ("base/plain.py", "base/files.py")
 METHODS = {
     "fdopen", "hardlink_to", "makedirs", "mkdir", "open", "read_bytes", "read_text", "removedirs", "rename", "renames",
     "rmdir", "rmtree", "savez", "symlink_to", "tofile", "touch", "truncate", "unlink", "write_bytes", "write_text",
@@ -314,7 +316,7 @@ def test_only_the_file_modules_open_by_path_what_lies_in_a_run():
         if name not in FILE_MODULES and [call for call in by_path(tree, of_file_modules(tree)) if not _is_other(call)]:
             found.add(name)
     assert found == set(BY_PATH)
-    used = ast.parse((SOURCE / "files.py").read_text("utf-8"))
+    used = ast.parse((SOURCE / "base/files.py").read_text("utf-8"))
     assert set(by_path(used, of_file_modules(used))) == {"os.fdopen"}, "files.py opens through plain.py"
 
 
