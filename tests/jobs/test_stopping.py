@@ -500,6 +500,7 @@ def kill(count, out, *options):
     assert all(job["kills"] for job in found["jobs"].values())
 
 
+@pytest.mark.long
 def test_three_kills(tmp_path):
     kill(3, tmp_path / "kill.json", "--epochs", "8")
 

@@ -104,8 +104,13 @@ def test_no_momentum():
 def test_a_last_batch_of_one_sample():
     data = toy(n=601)
     model = trained(toy_model(), toy())
-    bise.finetune(model, data, config=TrainConfig(epochs=1, weights="groups"))
-    bise.extract(model, data, config=ExtractConfig.paper(bn="statistics", upsilon=1, head_epochs=1, tau_min=0.6))
+    tuned = bise.finetune(model, data, config=TrainConfig(epochs=1, weights="groups"))
+    sub = bise.extract(model, data, config=ExtractConfig.paper(bn="statistics", upsilon=1, head_epochs=1, tau_min=0.6))
+    losses = [tuned.record["history"][-1]["loss"], sub.record["history"][-1]["cross_entropy"]]
+    assert torch.tensor(losses).isfinite().all()
+    statistics = [value for name, value in sub.network.named_buffers() if "running" in name]
+    assert statistics
+    assert all(value.isfinite().all() for value in statistics)
 
 
 def test_a_dead_unit_does_not_keep_a_run_from_stopping():
@@ -483,7 +488,7 @@ def test_a_train_method_that_returns_nothing():
     x = torch.randn(4, 6)
     model = Frozen(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
     sub = bise.subnetwork(model, {"2": torch.arange(5) > 1}, example=x)
-    sub.shrink(x)
+    torch.testing.assert_close(sub.shrink(x)(x), sub(x))
 
 
 @pytest.mark.parametrize(
