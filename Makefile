@@ -23,6 +23,7 @@ lint: .venv/dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 # what the data sets of BISE_DATA show is left as it is without them
 docs: .venv/dev

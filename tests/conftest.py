@@ -17,6 +17,9 @@ from bise.data import Labelled
 from bise.jobs.sources import trust_run
 from small_texts import WORDS
 
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
 torch.set_num_threads(1)  # the models are tiny: a second thread would only wait
 
 
@@ -115,6 +118,19 @@ def toy_model(classes: int = 3, seed: int = 0, width: int = 16) -> nn.Module:
             nn.ReLU(),
             nn.Linear(width, classes),
         )
+
+
+class TwoHeads(nn.Module):
+    """Two layers that could be the last one, so that nobody knows the bottleneck."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.act = nn.Linear(4, 6), nn.ReLU()
+        self.left, self.right = nn.Linear(6, 2), nn.Linear(6, 2)
+
+    def forward(self, x):
+        h = self.act(self.body(x))
+        return self.left(h) + self.right(h)
 
 
 def trained(model: nn.Module, data: Labelled, *, epochs: int = 5, lr: float = 0.05) -> nn.Module:

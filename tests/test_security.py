@@ -40,10 +40,10 @@ NEEDED = {  # a call by this name has to say this
     "chosen.get_state_dict": ("weights_only", True),
 }
 ALLOWED = {  # what looks dangerous, and where it is meant
-    ("sources.py", "importlib.import_module"): "what --model and --data name",
+    ("jobs/sources.py", "importlib.import_module"): "what --model and --data name",
     ("__init__.py", "import_module"): "our own modules, when they are asked for",
-    ("exporting.py", "torch.export.load"): "the file that was written a moment ago",
-    ("data/folders.py", "datasets.load_from_disk"): "Arrow files and JSON",
+    ("jobs/exporting.py", "torch.export.load"): "the file that was written a moment ago",
+    ("data/own/folders.py", "datasets.load_from_disk"): "Arrow files and JSON",
 }
 LOADERS = {"import_module", "load_from_disk", "from_pretrained", "get_state_dict"}
 

@@ -22,7 +22,7 @@ PARTS = [
     "bise.jobs.train",
     "bise.jobs.verification",
 ]
-PARTS += ["onnxruntime", "onnxscript", "torch._dynamo", "torch.export", "torch.onnx", "test_stopping"]
+PARTS += ["onnxruntime", "onnxscript", "torch._dynamo", "torch.export", "torch.onnx", "small_job"]
 """What would be imported in each fork."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink")

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from bise import BadInput
 from bise.data import hugging_face
 from bise.data.own.columns import read_columns
+from conftest import TESTS
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -267,7 +267,7 @@ def test_a_file_to_deploy_that_does_not_fit_on_the_disk_is_told_of(ending, tmp_p
         pytest.importorskip("onnxruntime")
     out = tmp_path / "out" / f"small{ending}"
     words = [sys.executable, "-c", FULL, str(out)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=TESTS)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{out} can't be written (File too large); choose another place\n"
     assert list(out.parent.iterdir()) == []

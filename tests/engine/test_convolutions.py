@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_paths import pictures
-from test_steps import GPU
 from torch import nn
 from torch.nn.grad import conv2d_weight
 
@@ -14,6 +12,8 @@ from bise.engine.convolutions import large_kernels, weight_gradient
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.methods.finetuning import owning
+from test_paths import pictures
+from test_steps import GPU
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_nothing_of_it_is_left_on_the_network(monkeypatch):
 
 @pytest.mark.parametrize("device", [GPU])
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", r"ignore:::torch\.")  # torch.compile's own
 def test_training_by_it_is_training(monkeypatch, device, compiled):
     data = pictures()
     losses = []

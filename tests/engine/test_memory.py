@@ -7,7 +7,6 @@ import gc
 import importlib.util
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.storage import LABELS, Memory, Store
 from bise.engine.validation import Validation
-from conftest import Stream, toy, toy_model, trained
+from conftest import ROOT, Stream, toy, toy_model, trained
 
 CPU = torch.device("cpu")
 BRIEF = {"upsilon": 1, "tau_min": 0.6, "head_epochs": 2}
@@ -27,7 +26,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory 
 
 
 def benchmark():
-    path = Path(__file__).parents[2] / "benchmarks" / "memory.py"
+    path = ROOT / "benchmarks" / "memory.py"
     spec = importlib.util.spec_from_file_location("memory_benchmark", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -33,8 +33,8 @@ from bise.studies.results import read_rows
 from bise.studies.scale import SCALES
 from bise.studies.study import Study
 from bise.studies.tables import Line, footnote
+from conftest import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
 QUICK = ("biased-mnist", "ranking")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in STUDIES]

@@ -56,8 +56,27 @@ def gather(
         if progress is not None:
             progress("report: reading", read, len(index))
     before = predictions(Subnetwork(model, ()), batches)
+    points, after = _curve(sub, cells, index, batches, progress)
+    about = {"split": split, "samples": len(index), "of": int(cells.known.sum()), "chosen": 0.5}
+    write_json(folder / "thresholds.json", {**about, "points": points})
+    kind = kinds(cells, index, before, after)
+    shown = _shown(Shower(data, inputs), cells, index, kind, before=before, after=after, progress=progress)
+    about = {
+        "split": split,
+        "looked_at": len(index),
+        "of": int(cells.known.sum()),
+        "answers": answers(cells, index, kind),
+    }
+    write_json(folder / "samples.json", {**about, "samples": shown})
+
+
+def _curve(
+    sub: Subnetwork, cells: Cells, index: Tensor, batches: Sequence[Any], progress: Progress | None
+) -> tuple[list[dict[str, Any]], Tensor]:
+    """Figures of the samples `index` at each threshold until a site is closed wholly, and the classes at ζ = 0.5."""
     cuts = thresholds(sub.scores)
-    points, after = [], before
+    points: list[dict[str, Any]] = []
+    after = torch.empty(0)
     for done, zeta in enumerate(cuts):
         at = sub if zeta == 0.5 else sub.at(zeta)
         predicted = predictions(at, batches)
@@ -69,15 +88,26 @@ def gather(
             progress("report: thresholds", len(cuts) if dead else done + 1, len(cuts))
         if dead:
             break
-    if points and len(points[0]["groups"]) > MOST_CELLS:
+    if len(points[0]["groups"]) > MOST_CELLS:
         for point in points:
             point["groups"] = {}
-    about = {"split": split, "samples": len(index), "of": int(cells.known.sum()), "chosen": 0.5}
-    write_json(folder / "thresholds.json", {**about, "points": points})
-    kind = kinds(cells, index, before, after)
+    return points, after
+
+
+def _shown(
+    shower: Shower,
+    cells: Cells,
+    index: Tensor,
+    kind: Tensor,
+    *,
+    before: Tensor,
+    after: Tensor,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:
+    """The samples for the page, as long as there is room, with the class that each network gives them."""
     chosen = choose(cells, index, kind)
-    shower = Shower(data, inputs)
-    shown, size = [], 0
+    shown: list[dict[str, Any]] = []
+    size = 0
     for done, place in enumerate(chosen):
         number = int(index[place])
         content = shower(number)
@@ -98,13 +128,7 @@ def gather(
         )
         if progress is not None:
             progress("report: samples", done + 1, len(chosen))
-    about = {
-        "split": split,
-        "looked_at": len(index),
-        "of": int(cells.known.sum()),
-        "answers": answers(cells, index, kind),
-    }
-    write_json(folder / "samples.json", {**about, "samples": shown})
+    return shown
 
 
 @torch.no_grad()

@@ -58,12 +58,7 @@ def finetune(
     validation = None if val is None else Validation(val, cells, inputs, progress)
     kept = None
     if checkpoint is not None:
-        whose = [
-            fingerprint(tuned.bare()),
-            {name: mask.tolist() for name, mask in tuned.masks.items()},
-            [name for name, parameter in tuned.network.named_parameters() if was_frozen(parameter)],
-        ]
-        key = key_of(asdict(config), whose, *identity(train, cells, val, validation))
+        key = key_of(asdict(config), _whose(tuned), *identity(train, cells, val, validation))
         kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
     if validation is not None and (kept is None or not kept.path.exists()):
         validation(tuned, progress)  # what it refuses is refused before there is work
@@ -87,6 +82,15 @@ def finetune(
         "seconds": time.perf_counter() - started,
     }
     return tuned
+
+
+def _whose(tuned: Subnetwork) -> list[Any]:
+    """What a checkpoint of this finetuning belongs to: the weights, the masks and what is frozen."""
+    return [
+        fingerprint(tuned.bare()),
+        {name: mask.tolist() for name, mask in tuned.masks.items()},
+        [name for name, parameter in tuned.network.named_parameters() if was_frozen(parameter)],
+    ]
 
 
 def owning(model: Subnetwork | nn.Module) -> Subnetwork:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bise.base.errors import BadInput
+from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled, Progress, PseudoLabelled, labels
 from bise.engine.config import TrainConfig
 from bise.engine.inference import infer
@@ -70,14 +71,20 @@ def pseudo_bias(
         aligned=list(range(known.classes)),
         transform=train.transform if isinstance(train, Labelled) else None,
     )
-    out.quality = {"conflicting_share": float(conflicting.double().mean())}
-    if known.biases == 1 and len(torch.unique(known.b[known.known])) > 1:
-        truth = known.conflicting[:, 0]
-        both = float((truth & conflicting).sum())
-        b = known.b[known.known, 0]
-        out.quality |= {
-            "information": mutual_information(predicted[known.known], b) / entropy(b),
-            "recall": both / max(1, int(truth.sum())),
-            "precision": both / max(1, int((conflicting & known.known).sum())),
-        }
+    out.quality = _quality(known, predicted, conflicting)
     return out
+
+
+def _quality(known: Cells, predicted: Tensor, conflicting: Tensor) -> dict[str, float]:
+    """How b̃ compares with the bias labels, where there are any."""
+    share = {"conflicting_share": float(conflicting.double().mean())}
+    if known.biases != 1 or len(torch.unique(known.b[known.known])) < 2:
+        return share
+    truth = known.conflicting[:, 0]
+    both = float((truth & conflicting).sum())
+    b = known.b[known.known, 0]
+    return share | {
+        "information": mutual_information(predicted[known.known], b) / entropy(b),
+        "recall": both / max(1, int(truth.sum())),
+        "precision": both / max(1, int((conflicting & known.known).sum())),
+    }

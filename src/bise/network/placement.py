@@ -11,7 +11,8 @@ from typing import Any
 from torch import nn
 
 from bise.base.errors import BadInput
-from bise.network.tracing import Call, Trace, record
+from bise.network.trace import Call, Trace
+from bise.network.tracing import record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,8 @@
-"""One forward pass on the record: which module made which tensor, who consumed it, where its channels are."""
+"""One forward pass put on record: hooks and a function mode that follow every tensor of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from bise.base.errors import BadInput
 from bise.network.outputs import call, device_of, logits_tensor, tensors_in, to_device
+from bise.network.trace import RESHAPE, Activation, Call, Key, Read, Trace, value_key
 from bise.network.twin import own, twin
 
 ACTIVATIONS = re.compile(
@@ -24,145 +23,9 @@ _ACTIVATION_CLASS = re.compile(
     re.IGNORECASE,
 )
 _LAYER = re.compile(r"^(conv\w*|linear|bilinear|addmm|mm|bmm|matmul|einsum|multi_head_attention_forward|lstm|gru)$")
-_POOLING = re.compile(r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$")
 _PRODUCT = frozenset(("mul", "multiply", "__mul__", "__rmul__", "__imul__"))
 _SUM = frozenset(("add", "__add__", "__radd__", "__iadd__"))
-_RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"))
-
 _CHANNELS_FIRST = frozenset(("batch_norm", "instance_norm", "group_norm"))
-
-Key = tuple[int, int]
-"""A value: the tensor's identity and its version, since in-place operations give one tensor several values."""
-
-
-@dataclass(kw_only=True)
-class Call:
-    """One call of a module of the model."""
-
-    path: str
-    entry: int
-    exit: int = -1
-    input_key: Key | None = None
-    output_key: Key | None = None
-    input_shape: tuple[int, ...] | None = None
-    output_shape: tuple[int, ...] | None = None
-    input_dim: int | None = None
-    output_dim: int | None = None
-
-
-@dataclass(kw_only=True)
-class Activation:
-    """One application of a nonlinearity."""
-
-    what: str
-    module: str
-    key: Key
-    batch: int
-    units: int
-    dim: int
-    shape: tuple[int, ...]
-    feeds_layer: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Read:
-    """One operation that reads a tensor."""
-
-    time: int
-    name: str
-    product: bool
-    """Whether it multiplies the tensor with another one."""
-    affine: bool
-    """Whether it adds a number or multiplies with one."""
-    output: Key
-    shape: tuple[int, ...]
-    dim: int | None
-    keeps: bool
-    """Whether the channels are still there, and no mean over them."""
-
-
-@dataclass(kw_only=True)
-class Trace:
-    calls: list[Call]
-    activations: list[Activation]
-    reads: dict[Key, list[Read]]
-    linears: frozenset[str]
-    """Linear layers that reach the logits with no other linear layer between."""
-    moved: frozenset[str]
-    """Buffers that the forward pass itself updates, in eval mode."""
-    logits: Key
-
-    def scales(self, activation: Activation) -> bool:
-        """Whether it only multiplies other tensors, as in squeeze-and-excite: a scale, not a unit."""
-        reads = self.reads.get(activation.key, [])
-        return bool(reads) and all(read.product for read in reads)
-
-    def gated(self, activation: Activation) -> Activation | None:
-        """The product with another tensor of the same shape, as in gated MLPs, or a swish written out: there the units
-        are. None where it is a scale: over positions, or of units that have a gate of their own."""
-        reads = self.reads.get(activation.key, [])
-        if len(reads) != 1 or reads[0].shape != activation.shape or reads[0].dim != activation.dim:
-            return None
-        (read,) = reads
-        units = [a for a in self.activations if a is not activation and not self.scales(a)]
-        if any(other is read for a in units for other in self.reads.get(a.key, [])):
-            return None
-        return replace(activation, key=read.output)
-
-    def written_out(self, activation: Activation) -> Activation:
-        """The product in which a GELU written out ends, x / 2 · (1 + erf(x / √2)) or with tanh; else what was given."""
-        factor = activation
-        while len(reads := self.reads.get(factor.key, [])) == 1 and reads[0].affine:
-            factor = replace(activation, key=reads[0].output)
-        if activation.what not in ("erf", "tanh") or factor is activation or not self.scales(factor):
-            return activation
-        return self.gated(factor) or activation
-
-    def last_linears(self) -> list[str]:
-        order = [c.path for c in self.calls]
-        return sorted(self.linears, key=order.index)
-
-    def _single(self) -> Iterator[Call]:
-        """Calls of modules that run once, the root aside: a hook there fires for this tensor alone."""
-        counts: dict[str, int] = {}
-        for c in self.calls:
-            counts[c.path] = counts.get(c.path, 0) + 1
-        return (c for c in self.calls if c.path and counts[c.path] == 1)
-
-    def hook_for(self, key: Key) -> str | None:
-        """The innermost module whose output is this tensor, unread until then; else the one that alone reads it
-        as its first input, with ":in"."""
-        reads = self.reads.get(key, [])
-        makers = [c for c in self._single() if c.output_key == key and all(r.time > c.exit for r in reads)]
-        if makers:
-            return min(makers, key=lambda c: c.exit).path
-        readers = [c for c in self._single() if c.input_key == key and all(c.entry < r.time < c.exit for r in reads)]
-        return max(readers, key=lambda c: c.entry).path + ":in" if readers and reads else None
-
-    def hook_past(self, activation: Activation) -> tuple[str, int, int] | None:
-        """(module, channel dimension, features a unit) of the first hook at or after this tensor.
-
-        A gate of 0 or 1 commutes with pooling, dropout and resizing, and with flattening, after which each unit
-        owns a run of features: models that write these as functions are gated behind them.
-        """
-        key, dim, width = activation.key, activation.dim, activation.units
-        while (where := self.hook_for(key)) is None:
-            reads = self.reads.get(key, [])
-            if len(reads) != 1 or not reads[0].keeps:
-                return None
-            (read,) = reads
-            pooled = bool(_POOLING.match(read.name)) and read.dim == dim
-            flattened = (
-                (read.name in _RESHAPE or read.name == "mean")
-                and dim == 1
-                and len(read.shape) == 2
-                and read.shape[0] == activation.batch
-                and read.shape[1] % activation.units == 0
-            )
-            if not pooled and not flattened:
-                return None
-            key, dim, width = read.output, 1 if flattened else dim, read.shape[1 if flattened else dim]
-        return where, dim, width // activation.units
 
 
 class _Recorder(TorchFunctionMode):
@@ -197,7 +60,7 @@ class _Recorder(TorchFunctionMode):
             made = Call(path=path, entry=self.time)
             first = next((a for a in args if isinstance(a, Tensor)), None)
             if first is not None:
-                made.input_key, made.input_shape = _key(first), tuple(first.shape)
+                made.input_key, made.input_shape = value_key(first), tuple(first.shape)
                 made.input_dim = self._dim(first)
             self.stack.append(made)
             self.calls.append(made)
@@ -211,7 +74,7 @@ class _Recorder(TorchFunctionMode):
             made = self.stack.pop()
             made.exit = self.time
             if isinstance(output, Tensor):
-                made.output_key, made.output_shape = _key(output), tuple(output.shape)
+                made.output_key, made.output_shape = value_key(output), tuple(output.shape)
                 made.output_dim = self._dim(output)
             self.inside_activation -= acts
             if acts and not self.inside_activation and isinstance(output, Tensor):
@@ -224,10 +87,10 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         inputs = list(tensors_in((args, kwargs)))
-        before = [_key(t) for t in inputs]
+        before = [value_key(t) for t in inputs]
         output = func(*args, **kwargs)
         outputs = list(tensors_in(output))
-        if not outputs or all(_key(o) in before for o in outputs):
+        if not outputs or all(value_key(o) in before for o in outputs):
             return output  # attribute look-ups, and no-ops that hand back what they got
         self.time += 1
         name = getattr(func, "__name__", "").removesuffix("_") or "?"
@@ -252,7 +115,7 @@ class _Recorder(TorchFunctionMode):
         dim = self._output_dim(name, inputs, args, kwargs, outputs[0])
         shape = tuple(outputs[0].shape)
         keeps = name != "mean" or self._outside_channels(*args, **kwargs)
-        made = _key(outputs[0])
+        made = value_key(outputs[0])
         read = Read(
             time=self.time, name=name, product=product, affine=affine, output=made, shape=shape, dim=dim, keeps=keeps
         )
@@ -280,7 +143,7 @@ class _Recorder(TorchFunctionMode):
         made = Activation(
             what=what,
             module=module,
-            key=_key(output),
+            key=value_key(output),
             batch=output.shape[0],
             units=output.shape[dim],
             dim=dim,
@@ -322,13 +185,13 @@ class _Recorder(TorchFunctionMode):
         if source is None and name in _CHANNELS_FIRST:
             return 1
         if source is None:  # of another rank: flattened behind the channels, they are where they were
-            flat = name in _RESHAPE and self.dims.get(id(inputs[0])) == 1 and output.shape[:2] == inputs[0].shape[:2]
+            flat = name in RESHAPE and self.dims.get(id(inputs[0])) == 1 and output.shape[:2] == inputs[0].shape[:2]
             return 1 if flat else None
         dim, rank = self.dims[id(source)], output.dim()
         if name in ("permute", "transpose", "swapaxes", "movedim", "T", "mT"):
             moved = _permutation(name, args[1:], kwargs, rank)
             return None if moved is None else moved.index(dim % rank)
-        if name in _RESHAPE and output.shape[dim] != source.shape[dim]:
+        if name in RESHAPE and output.shape[dim] != source.shape[dim]:
             return None
         return dim
 
@@ -357,13 +220,9 @@ def record(model: nn.Module, example: Any) -> Trace:
         activations=recorder.activations,
         reads=recorder.reads,
         linears=recorder.last_linear.get(id(logits), frozenset()),
-        logits=_key(logits),
+        logits=value_key(logits),
         moved=frozenset(n for n, v in versions.items() if after.get(n) is not buffers[n] or buffers[n]._version != v),
     )
-
-
-def _key(tensor: Tensor) -> Key:
-    return id(tensor), tensor._version
 
 
 def _permutation(name: str, rest: Any, kwargs: Any, rank: int) -> list[int] | None:

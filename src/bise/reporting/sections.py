@@ -28,23 +28,7 @@ def accuracy(facts: Facts) -> Html | None:
     models = facts.models
     if not models:
         return None
-    measures: dict[str, Callable[[Any], Any]] = {
-        f"{facts.misleads} (conflicting)": lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
-        "worst group": lambda m: (m["worst_group"], m["interval"]["worst_group"]),
-        "mean of all groups (unbiased)": lambda m: (m["unbiased"], m["interval"]["unbiased"]),
-        f"{facts.helps} (aligned)": lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"]),
-        "all samples (accuracy)": lambda m: (m["accuracy"], m["interval"]["accuracy"]),
-    }
-    bands: dict[str, list[tuple[str, str, float, float, float]]] = {}
-    rows: list[list[Any]] = []
-    for title, read in measures.items():
-        row: list[Any] = [title]
-        for name, audit in models.items():
-            value, interval = read(audit)
-            row.append(_with_interval(value, interval))
-            if value is not None and interval and interval[0] is not None:
-                bands.setdefault(title, []).append((facts.called(name), CLASSES[name], value, interval[0], interval[1]))
-        rows.append(row)
+    bands, rows = _measured(facts)
     worst = "; ".join(f"{facts.called(n)}: {group_text(facts, str(m['worst_group_name']))}" for n, m in models.items())
     chart = interval_chart("Accuracy of each network with its 95 % interval; the figures are in the table", bands)
     refit = (
@@ -87,6 +71,28 @@ def accuracy(facts: Facts) -> Html | None:
             cls="columns",
         ),
     )
+
+
+def _measured(facts: Facts) -> tuple[dict[str, list[tuple[str, str, float, float, float]]], list[list[Any]]]:
+    """Each figure of each network: as intervals to be drawn, and as rows of a table."""
+    measures: dict[str, Callable[[Any], Any]] = {
+        f"{facts.misleads} (conflicting)": lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
+        "worst group": lambda m: (m["worst_group"], m["interval"]["worst_group"]),
+        "mean of all groups (unbiased)": lambda m: (m["unbiased"], m["interval"]["unbiased"]),
+        f"{facts.helps} (aligned)": lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"]),
+        "all samples (accuracy)": lambda m: (m["accuracy"], m["interval"]["accuracy"]),
+    }
+    bands: dict[str, list[tuple[str, str, float, float, float]]] = {}
+    rows: list[list[Any]] = []
+    for title, read in measures.items():
+        row: list[Any] = [title]
+        for name, audit in facts.models.items():
+            value, interval = read(audit)
+            row.append(_with_interval(value, interval))
+            if value is not None and interval and interval[0] is not None:
+                bands.setdefault(title, []).append((facts.called(name), CLASSES[name], value, interval[0], interval[1]))
+        rows.append(row)
+    return bands, rows
 
 
 def _information(facts: Facts) -> Html | None:

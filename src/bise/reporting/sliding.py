@@ -40,6 +40,37 @@ def sliding(facts: Facts) -> Html | None:
         "groups": [{"words": group_text(facts, name)} for name in names],
         "points": [_live(point, names, frame) for point in points],
     }
+    values = points[chosen].get("groups") or {}
+    return section(
+        "threshold",
+        "Move the threshold",
+        tag(
+            "p",
+            "Every unit has a score; the subnetwork keeps those with σ(score) ≥ ζ. Moving ζ keeps more of the model or"
+            f" less of it. Each point was measured on the {shown['split']} split, {part}. What was chosen is ζ = 0.5;"
+            " choosing another one by these figures would be choosing by the test data.",
+            cls="lead",
+        ) if shown["split"] == "test" else tag(
+            "p",
+            "Every unit has a score; the subnetwork keeps those with σ(score) ≥ ζ. Moving ζ keeps more of the model or"
+            f" less of it. There is no test split, so each point was measured on the {shown['split']} split, {part}.",
+            cls="lead",
+        ),
+        _control(points, chosen),
+        tag(
+            "div",
+            _curve(facts, points, chosen, frame),
+            tag("div", matrix(facts, "Groups at this threshold, % right", values, {}, "heat-live"), cls="card")
+            if values
+            else None,
+            cls="columns",
+        ),
+        tag("script", embedded(live), type="application/json", id="points"),
+    )  # fmt: skip
+
+
+def _control(points: list[dict[str, Any]], chosen: int) -> Html:
+    """The slider, which needs the script, and the figures at its place."""
     moved = tag(  # the script shows it
         "div",
         tag("label", "Threshold ζ", for_="zeta"),
@@ -59,7 +90,7 @@ def sliding(facts: Facts) -> Html | None:
         id="moved",
         hidden=True,
     )
-    control = tag(
+    return tag(
         "div",
         moved,
         _readout(points[chosen]),
@@ -67,33 +98,6 @@ def sliding(facts: Facts) -> Html | None:
         tag("button", "Back to the chosen one", id="back", type="button", hidden=True),
         cls="control card",
     )
-    values = points[chosen].get("groups") or {}
-    return section(
-        "threshold",
-        "Move the threshold",
-        tag(
-            "p",
-            "Every unit has a score; the subnetwork keeps those with σ(score) ≥ ζ. Moving ζ keeps more of the model or"
-            f" less of it. Each point was measured on the {shown['split']} split, {part}. What was chosen is ζ = 0.5;"
-            " choosing another one by these figures would be choosing by the test data.",
-            cls="lead",
-        ) if shown["split"] == "test" else tag(
-            "p",
-            "Every unit has a score; the subnetwork keeps those with σ(score) ≥ ζ. Moving ζ keeps more of the model or"
-            f" less of it. There is no test split, so each point was measured on the {shown['split']} split, {part}.",
-            cls="lead",
-        ),
-        control,
-        tag(
-            "div",
-            _curve(facts, points, chosen, frame),
-            tag("div", matrix(facts, "Groups at this threshold, % right", values, {}, "heat-live"), cls="card")
-            if values
-            else None,
-            cls="columns",
-        ),
-        tag("script", embedded(live), type="application/json", id="points"),
-    )  # fmt: skip
 
 
 def _live(point: dict[str, Any], names: list[str], frame: Frame) -> dict[str, Any]:

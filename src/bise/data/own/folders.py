@@ -24,7 +24,18 @@ from bise.data.own.columns import check_kind, missing_column, read_columns, text
 from bise.data.own.encoded import EncodedOf
 from bise.data.own.features import Encoder
 from bise.data.own.parquet_files import cells
-from bise.data.own.tables import Numbered, PicturesOf, SentencesOf, Table, TableData, check_arguments, rows_of, unread
+from bise.data.own.tables import (
+    Numbered,
+    PicturesOf,
+    RowsOf,
+    SentencesOf,
+    Table,
+    TableData,
+    check_arguments,
+    check_sized,
+    rows_of,
+    unread,
+)
 
 
 def image_folder(
@@ -110,19 +121,16 @@ def read_hugging_face(
     folder = Path(folder)
     biases = (bias,) if isinstance(bias, str) else tuple(bias)
     check_arguments(folder, target, biases, split_column, holdout, image, text, features)
-    if image is not None and size is None and not labels_only:
-        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    check_sized(image, size, labels_only)
     room = check_folder(folder)
     whole, part = _loaded(folder)
     for name in filter(None, (target, *biases, split_column, image, text, *(features or ()))):
         if name not in whole.column_names:
             raise missing_column(folder, name, whole.column_names)
-    if part is None:
-        part = (
-            held_out(len(whole), holdout, seed)
-            if split_column is None
-            else split_numbers(_column(whole, split_column, folder, room), f"{folder}, column {split_column!r}")
-        )
+    if part is None and split_column is not None:
+        part = split_numbers(_column(whole, split_column, folder, room), f"{folder}, column {split_column!r}")
+    elif part is None:
+        part = held_out(len(whole), holdout, seed)
     elif split_column is not None or holdout is not None:
         raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
     coding = like.coding if isinstance(like, TableData) else like
@@ -138,13 +146,8 @@ def read_hugging_face(
     elif not labels_only and text is not None:
         inputs = SentencesOf(_column(whole, text, folder, room), tokenizer, length)
     elif not labels_only:
-        used = {target, *biases, split_column}
-        chosen = features or [name for name in whole.column_names if name not in used]
-        encoder = None if coding is None else coding.features(folder)
-        if encoder is not None:
-            chosen = [column.name for column in encoder.columns if column.name in whole.column_names]
-        values = {name: _column(whole, name, folder, room) for name in chosen}
-        inputs, encoder = rows_of(values, encoder, part == 0, folder)
+        chosen = features or [name for name in whole.column_names if name not in {target, *biases, split_column}]
+        inputs, encoder = _features(whole, chosen, coding, part == 0, folder, room)
     return Table.of(
         target,
         targets,
@@ -294,6 +297,16 @@ def _column(whole: Any, name: str, folder: Path, room: Room) -> Strings:
 def _unreadable(folder: Path, error: Exception) -> BadInput:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
+
+
+def _features(
+    whole: Any, names: Sequence[str], coding: Coding | None, train: Tensor, folder: Path, room: Room
+) -> tuple[RowsOf, Encoder]:
+    """Rows of numbers from these columns, or from those that `coding` has, and how they were made."""
+    encoder = None if coding is None else coding.features(folder)
+    if encoder is not None:
+        names = [column.name for column in encoder.columns if column.name in whole.column_names]
+    return rows_of({name: _column(whole, name, folder, room) for name in names}, encoder, train, folder)
 
 
 def _labels(whole: Any, name: str, folder: Path, known: Sequence[str] | None, room: Room) -> Numbered:

@@ -148,19 +148,17 @@ def read_table(
     """A csv or parquet file, one row a sample.
 
     x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`; in
-    parquet also the files' bytes, which are held in memory), the
-    `text` column (with `tokenizer` and `length`), or the `features` (left out: every column that has no other use).
-    Rows belong to the split that `split_column` says; without one, `holdout=(val, test)` takes these shares by
-    `seed`, and without both every row is train. `labels_only` leaves the inputs unread. With `like`, labels are
-    numbered and features made as in that training set, as new rows for its model have to be.
+    parquet also the files' bytes, which are held in memory), the `text` column (with `tokenizer` and `length`), or the
+    `features` (left out: every column that has no other use). Rows belong to the split that `split_column` says;
+    without one, `holdout=(val, test)` takes these shares by `seed`, and without both every row is train. `labels_only`
+    leaves the inputs unread. With `like`, labels and features are numbered and made as in that training set.
     """
     path = Path(path)
     biases = (bias,) if isinstance(bias, str) else tuple(bias)
     check_arguments(path, target, biases, split_column, holdout, image, text, features)
     if separator is not None and len(separator) != 1:
         raise BadInput(f"separator={separator!r} is not one character")
-    if image is not None and size is None and not labels_only:
-        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+    check_sized(image, size, labels_only)
     used = [target, *biases, *([split_column] if split_column else [])]
     own = [image or text or ""] if image or text else list(features or ())
     encoded = None if labels_only or image is None else parquet_pictures(path, image)
@@ -177,29 +175,15 @@ def read_table(
         inputs = unread
     elif image is not None:
         folder = path.parent if root is None else Path(root)
-        side = size if size is not None else 1
-        if encoded is not None:
-            inputs = EncodedOf(encoded, side, channels, str(path), folder)
-        else:
-            _check_filled(path, columns.values[image], image)
-            inputs = PicturesOf(columns.values[image], folder, side, channels)
-        transform = transform or Transform()
+        inputs = _pictures(path, columns, image, encoded, folder, 1 if size is None else size, channels)
     elif text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
     else:
         encoder = None if coding is None else coding.features(path)
         names = features if encoder is None else [column.name for column in encoder.columns]
-        chosen = _feature_columns(path, columns, used, names)
-        inputs, encoder = rows_of(chosen, encoder, part == 0, path)
-    return Table.of(
-        target,
-        targets,
-        found,
-        part=part,
-        inputs=inputs,
-        transform=transform if image is not None and not labels_only else None,
-        encoder=encoder,
-    )
+        inputs, encoder = rows_of(_feature_columns(path, columns, used, names), encoder, part == 0, path)
+    change = None if labels_only or image is None else transform or Transform()
+    return Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
 
 
 @dataclass(frozen=True)
@@ -310,6 +294,21 @@ def check_arguments(
         raise BadInput(f"{path}: column {twice!r} is named for two purposes (target, bias, split); name each once")
     if features and target in features:
         raise BadInput(f"{path}: the target {target!r} is among the features; the model would read its answer")
+
+
+def check_sized(image: str | None, size: tuple[int, int] | int | None, labels_only: bool) -> None:
+    if image is not None and size is None and not labels_only:
+        raise BadInput("pictures need a size; give size=(height, width), or one number for a square")
+
+
+def _pictures(
+    path: Path, columns: Columns, name: str, encoded: Any, folder: Path, size: tuple[int, int] | int, channels: int
+) -> Callable[[Tensor], Any]:
+    """Pictures of a column: the bytes that parquet holds, or else files by their paths in `folder`."""
+    if encoded is not None:
+        return EncodedOf(encoded, size, channels, str(path), folder)
+    _check_filled(path, columns.values[name], name)
+    return PicturesOf(columns.values[name], folder, size, channels)
 
 
 def _check_filled(path: Path, files: Strings, column: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bise.base.errors import BadInput
 from bise.network.placement import Placement, one_bottleneck
 from bise.network.subnetwork import Subnetwork
-from bise.network.tracing import Trace
+from bise.network.trace import Trace
 from bise.network.twin import named_tensors
 
 CLOSE = 1e-3

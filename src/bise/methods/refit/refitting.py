@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -67,43 +67,82 @@ def refit(
     layer = last_layer(sub, trace, bottleneck)
     before = _rest(sub, layer)
     work = _copied(sub, sub.owned | trace.moved | set(layer.tensors), layer)
-
-    given = {"train": (cells, inputs)} if on != "val" else {}
-    if validation is not None:
-        given["val"] = (validation.cells, validation.inputs)
-    parts = {name: _part(work, layer, name, *both, progress=progress) for name, both in given.items()}
-    fitted = pooled([part for name, part in parts.items() if on in (name, "both")])
-    chosen = chosen_fit(fitted, parts.get("val"), layer, config, device_of(work), progress)
-    _check_converged(chosen.optimum)
-    layer.put(work, chosen.weight, chosen.bias)
-    for name, part in parts.items():
-        _check_alone(work, layer, given[name][1], part)
-    figures = None if validation is None else _figures(work, parts["val"], validation, chosen, on, progress)
-    worse = figures is not None and figures["after"]["unbiased"] < figures["before"]["unbiased"]
-    refused = worse and not keep_worse
-
-    result = _copied(sub, sub.owned | trace.moved | set(() if refused else layer.tensors), layer)
-    if not refused:
-        layer.put(result, chosen.weight, chosen.bias)
+    fit = _fitted(work, layer, (cells, inputs), validation, config, progress)
+    result = _copied(sub, sub.owned | trace.moved | set(() if fit.refused else layer.tensors), layer)
+    if not fit.refused:
+        layer.put(result, fit.chosen.weight, fit.chosen.bias)
+    if (after := _rest(result, layer)) != before:
+        raise RuntimeError("the refit changed more than the last layer; this is a bug, please report it")
     result.record = {
         "job": "refit",
         "config": asdict(config),
         "layer": layer.name,
         "tensors": list(layer.tensors),
-        "refused": refused,
-        "samples": {name: len(part.y) for name, part in parts.items() if on in (name, "both")},
-        "n_by_cell": fitted.counts(),
-        **chosen.as_dict(),
-        "val": figures,
-        "notes": fitted.notes() + ([_worse(layer, figures)] if refused and figures is not None else []),
-        "rest": {"before": before, "after": _rest(result, layer)},
+        **fit.as_dict(),
+        "rest": {"before": before, "after": after},
         "seconds": time.perf_counter() - started,
     }
-    if result.record["rest"]["after"] != before:
-        raise RuntimeError("the refit changed more than the last layer; this is a bug, please report it")
-    for note in result.record["notes"]:
+    for note in fit.notes:
         caution(note)
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fit:
+    """A layer that was fitted anew, and how that went."""
+
+    chosen: Choice
+    samples: dict[str, int]
+    """{split: how many of its samples were fitted on}."""
+    n_by_cell: dict[str, int]
+    figures: dict[str, Any] | None
+    """On val, before and after."""
+    refused: bool
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a record tells of it."""
+        return {
+            "refused": self.refused,
+            "samples": self.samples,
+            "n_by_cell": self.n_by_cell,
+            **self.chosen.as_dict(),
+            "val": self.figures,
+            "notes": self.notes,
+        }
+
+
+def _fitted(
+    work: Subnetwork,
+    layer: LastLayer,
+    train: tuple[Cells, Inputs],
+    validation: Validation | None,
+    config: RefitConfig,
+    progress: Progress | None,
+) -> _Fit:
+    """The best layer for the features of `work`, which has it from then on; refused where val gets worse by it."""
+    given = {"train": train} if config.on != "val" else {}
+    if validation is not None:
+        given["val"] = (validation.cells, validation.inputs)
+    parts = {name: _part(work, layer, name, *both, progress=progress) for name, both in given.items()}
+    fitted = pooled([part for name, part in parts.items() if config.on in (name, "both")])
+    chosen = chosen_fit(fitted, parts.get("val"), layer, config, device_of(work), progress)
+    _check_converged(chosen.optimum)
+    layer.put(work, chosen.weight, chosen.bias)
+    for name, part in parts.items():
+        _check_alone(work, layer, given[name][1], part)
+    figures = None if validation is None else _figures(work, parts["val"], validation, chosen, config.on, progress)
+    worse = figures is not None and figures["after"]["unbiased"] < figures["before"]["unbiased"]
+    refused = worse and not config.keep_worse
+    notes = fitted.notes() + ([_worse(layer, figures)] if refused and figures is not None else [])
+    return _Fit(
+        chosen=chosen,
+        samples={name: len(part.y) for name, part in parts.items() if config.on in (name, "both")},
+        n_by_cell=fitted.counts(),
+        figures=figures,
+        refused=refused,
+        notes=notes,
+    )
 
 
 def _rest(sub: Subnetwork, layer: LastLayer) -> str:

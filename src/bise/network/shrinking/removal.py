@@ -83,17 +83,7 @@ def shrink(
     sub.place(example)
     masked = duplicate(sub)
     masked.eval()
-    try:
-        wavering = nondeterminism(masked, example)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch.export would say less clearly why
-        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise BadInput(
-            f"{type(sub.network).__name__} can't run on the example ({what}); check its shape and type"
-        ) from error
-    if wavering:
-        raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
+    _check_runs_alike(masked, example)
     masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
     for free in (True, False):
         try:
@@ -128,6 +118,21 @@ def shrink(
     )
     object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
     return small
+
+
+def _check_runs_alike(masked: Gated, example: Any) -> None:
+    """Refuse a network that can't run on the example, or that answers otherwise a second time."""
+    try:
+        wavering = nondeterminism(masked, example)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:  # torch.export would say less clearly why
+        what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise BadInput(
+            f"{type(masked.network).__name__} can't run on the example ({what}); check its shape and type"
+        ) from error
+    if wavering:
+        raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
 
 
 def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.GraphModule, set[str], tuple[Barrier, ...]]:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from bise.network.shrinking.analysis import Rule
-from bise.network.shrinking.capture import shuffled
 from bise.network.shrinking.channel_rules import (
     Along,
     Padding,
@@ -24,6 +23,7 @@ from bise.network.shrinking.channel_rules import (
     unknown,
 )
 from bise.network.shrinking.layer_rules import Embedding, Layer, Product
+from bise.network.shrinking.normal_forms import shuffled
 from bise.network.shrinking.shape_rules import (
     Concatenate,
     Cut,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, fx
 
 from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, known_channels, live
-from bise.network.shrinking.capture import expression, same
 from bise.network.shrinking.channel_rules import FULL_WIDTH, Spatial
+from bise.network.shrinking.normal_forms import expression, same
 from bise.network.shrinking.rewrite import Rewrite
 
 aten = torch.ops.aten

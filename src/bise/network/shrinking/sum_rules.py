@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, known_channels
-from bise.network.shrinking.capture import same
 from bise.network.shrinking.channel_rules import FULL_WIDTH
+from bise.network.shrinking.normal_forms import same
 from bise.network.shrinking.rewrite import Rewrite
 
 aten = torch.ops.aten
