@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from bise.base.files import read_json
 from bise.cli.app import app
 from bise.data import Labelled, PictureFiles, Transform
 from bise.data.core.identity import data_sha256
+from bise.data.sets.digits import coloured_digits
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.config import TrainConfig
 from bise.engine.training import _Training
@@ -236,12 +238,25 @@ def raises(error):
     return function
 
 
-def test_what_the_demo_finetuned_is_not_written_over(extracted):
-    config = read_json(extracted / "config.json")
-    (extracted / "config.json").write_text(json.dumps(config | {"finetune": {}}))  # as the demo's says
-    assert "was finetuned by the demo itself; finetune a run of its own" in sentence(run("finetune", extracted))
-    line = sentence(run("audit", "--run", extracted, "--of", "dense_finetuned"))
-    assert f"the demo audits its dense control and doesn't keep it; bise extract --from {extracted} --out" in line
+@pytest.mark.long
+def test_a_demo_goes_on_in_its_finetuning(tmp_path, monkeypatch):
+    monkeypatch.setattr("bise.jobs.demo.coloured_digits", partial(coloured_digits, copies=1))
+    demo(tmp_path / "whole")
+    out, save = tmp_path / "run", Checkpoint.save
+
+    def stop(self, tensors, state):
+        save(self, tensors, state)
+        if self.path.stem == "dense_finetuned":
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", stop)
+        with pytest.raises(Stop):
+            demo(out, every=0)
+    assert "begun and not finished" in sentence(run("demo", "--out", out))
+    assert "isn't finished; run demo again with --resume first" in sentence(run("finetune", out))
+    good("demo", "--out", out, "--resume")
+    assert content(out) == content(tmp_path / "whole")
 
 
 def test_a_job_that_refuses_its_input_leaves_no_folder_for_tensorboard_either(tmp_path):

@@ -1,6 +1,6 @@
 """The one pipeline: train, audit, extract, refit, finetune, shrink; commands, demo and studies put its steps together.
 
-`train_vanilla`, `extracted` and `tuned` give a network, and know how to go on after a stop where there is a run. The
+`train_vanilla`, `extract_from` and `tune` give a network, and know how to go on after a stop where there is a run. The
 functions under them make a run's part of its summary: they save the network, audit it on test, and tell the figures.
 """
 
@@ -107,7 +107,7 @@ def train_vanilla(
     return trained
 
 
-def extracted(
+def extract_from(
     work: Work,
     model: nn.Module,
     config: ExtractConfig,
@@ -129,7 +129,7 @@ def extracted(
     )
 
 
-def tuned(work: Work, origin: Subnetwork | nn.Module, config: TrainConfig, part: str) -> Subnetwork:
+def tune(work: Work, origin: Subnetwork | nn.Module, config: TrainConfig, part: str) -> Subnetwork:
     """The subnetwork with its weights trained on, or the dense control where `origin` is the model."""
     return finetune(
         origin,
@@ -172,7 +172,7 @@ def extraction(
 ) -> tuple[Subnetwork, dict[str, Any]]:
     """The subnetwork, audited as the model is before it, with its sizes, and what the summary tells of it."""
     part = audited(work, "vanilla", model, bottleneck=bottleneck)
-    sub = extracted(work, model, config, sites=sites, bottleneck=bottleneck)
+    sub = extract_from(work, model, config, sites=sites, bottleneck=bottleneck)
     sub.save(work.folder / "subnetwork")
     part |= audited(work, "subnetwork", sub)
     counted = work.once("sizes", partial(sizes, sub, work.train, work.progress))
@@ -205,7 +205,7 @@ def finetuning(work: Work, sub: Subnetwork, model: nn.Module, config: TrainConfi
     """The subnetwork and the dense control, finetuned by the same settings."""
     part: dict[str, Any] = {}
     for name, origin in (("finetuned", sub), ("dense_finetuned", model)):
-        network = tuned(work, origin, config, name)
+        network = tune(work, origin, config, name)
         network.bottleneck = sub.bottleneck
         network.save(work.folder / name)
         part |= audited(work, name, network)

@@ -19,7 +19,7 @@ from bise.data.core.subset import taken
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
-from bise.jobs.pipeline import Work, extracted, silent, train_vanilla, tuned
+from bise.jobs.pipeline import Work, extract_from, silent, train_vanilla, tune
 from bise.jobs.recipes import Rho, recipe, splits, start
 from bise.methods.batch_norm import reestimate
 from bise.methods.pseudo_labels import pseudo_bias
@@ -181,7 +181,7 @@ class Runner:
         train, quality = self._biased(job, data)
         settings = extract_config(job, self.scale)
         train, val = parted(train, job.held_out, job.seed) if job.held_out else (train, data.val)
-        sub = extracted(self.work(train, val), vanilla.model, settings)
+        sub = extract_from(self.work(train, val), vanilla.model, settings)
         sub.record["quality"] = quality
         sub.record.pop("history")  # of every epoch: the row needs none of it
         if not self.alone:
@@ -259,10 +259,10 @@ def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:
     origin = runner.extraction(job) if job.of == "subnetwork" else vanilla.model
     begun = time.perf_counter()
     config = finetune_config(job, runner.scale)
-    network = tuned(runner.work(data.search, data.val), origin, config, job.label)
+    tuned = tune(runner.work(data.search, data.val), origin, config, job.label)
     seconds = time.perf_counter() - begun
-    out = {"precision": network.record["precision"], "seconds": seconds}
-    return _origin(vanilla) | out | runner.figures(job, network, network.masks)
+    out = {"precision": tuned.record["precision"], "seconds": seconds}
+    return _origin(vanilla) | out | runner.figures(job, tuned, tuned.masks)
 
 
 def _curve(runner: Runner, job: Job) -> dict[str, Any]:
