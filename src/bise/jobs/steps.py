@@ -26,6 +26,7 @@ from bise.network.placement import one_bottleneck, place
 from bise.network.saving import load
 from bise.network.subnetwork import Subnetwork
 from bise.runs.folder import begun_jobs
+from bise.runs.older import check_not_an_older_demo
 
 Splits = Callable[[str], Any]
 NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
@@ -63,6 +64,8 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
     """A network of a run by its name; where it isn't there, the command that makes it."""
     if not (folder / name).is_dir() and (folder / "config.json").is_file():
         makers = {"subnetwork": f"bise extract --from {folder} --out FOLDER", "refitted": f"bise refit {folder}"}
+        if name not in makers:
+            check_not_an_older_demo(folder)
         made = makers.get(name, f"bise finetune {folder}")
         jobs = begun_jobs(folder)
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
