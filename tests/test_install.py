@@ -25,7 +25,7 @@ data = bise.data.Labelled(torch.utils.data.TensorDataset(torch.randn(40, 4)), y=
 sub = bise.extract(model, data, config=bise.ExtractConfig(upsilon=1, steps=2, head_epochs=1, head_steps=1))
 print(bise.audit(sub, data))
 from pathlib import Path
-from bise.jobs.work import extract_job
+from bise.jobs.extract import extract_job
 run = Path(sys.argv[2] + "-extract")
 quick = {"upsilon": 1, "steps": 2, "head_epochs": 1, "head_steps": 1}
 extract_job(model, lambda split: data, run, preset="balanced", changes=quick, bottleneck=None, sites=None, source={},

@@ -15,7 +15,9 @@ from importlib import import_module
 from pathlib import Path
 
 PARTS = [
-    "bise.jobs.work",
+    "bise.jobs.extract",
+    "bise.jobs.finetune",
+    "bise.jobs.shrink",
     "bise.reporting.page",
     "bise.jobs.sources",
     "bise.cli.terminal",

@@ -42,9 +42,9 @@ from bise.data.sets.cifar10c_archive import archive
 from bise.data.sets.civilcomments import IDENTITIES, civilcomments
 from bise.data.sets.idx import read_idx
 from bise.engine.checkpoints import Checkpoint
+from bise.jobs.extract import extract_job
 from bise.jobs.sources import described_by
 from bise.jobs.verification import verify
-from bise.jobs.work import extract_job
 from bise.network.architectures.pretrained import bert
 from bise.network.weights import read_state
 from bise.reporting.writing import write_report

@@ -119,7 +119,7 @@ def test_a_refit_of_other_settings_is_not_written_over(folder):
 
 def test_one_that_was_stopped_is_done_again(folder, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("bise.jobs.refit.refit", stop)
+        patch.setattr("bise.jobs.pipeline.refit", stop)
         assert run("refit", folder).exit_code == 130
     assert "run refit again with --resume first" in sentence(run("verify", folder))
     assert "go on with --resume" in sentence(run("refit", folder))

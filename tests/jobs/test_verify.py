@@ -343,6 +343,50 @@ def test_a_run_of_extract_from_one_of_train(tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_of_the_demo(tmp_path):
-    assert run("demo", "--out", tmp_path / "demo").exit_code == 0
-    assert states(tmp_path / "demo") == (dict.fromkeys(NAMES, "holds"), 0)
+def test_a_run_of_the_demo_is_like_any_other(tmp_path):
+    folder = tmp_path / "demo"
+    assert run("demo", "--out", folder).exit_code == 0
+    assert states(folder) == (dict.fromkeys(NAMES, "holds"), 0)
+    assert (folder / "dense_finetuned/subnetwork.safetensors").is_file()
+    assert "(finetune.epochs is 8 there and 20 here); delete" in run("finetune", folder).stderr
+    (folder / "finetune.json").unlink()
+    assert run("finetune", folder, "--epochs", "1").exit_code == 0
+    assert states(folder) == (dict.fromkeys(NAMES, "holds"), 0)
+
+
+def rewrite(path, change):
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def as_older_demo(folder):
+    """A run as a demo of an earlier version left it: its finetuning in config.json, and no dense control."""
+    tuned = json.loads((folder / "finetune.json").read_text())["finetune"]
+    (folder / "finetune.json").unlink()
+    shutil.rmtree(folder / "dense_finetuned")
+    rewrite(folder / "config.json", lambda config: config.update(finetune=tuned))
+    rewrite(folder / "summary.json", lambda summary: (summary.pop("finetune"), summary["data"].update(test=600)))
+    log, earlier = folder / "metrics.jsonl", {"finetuned": "finetune", "dense_finetuned": "dense"}
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    rows = [{**row, "job": earlier.get(row["job"], row["job"])} for row in rows]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_demo_of_an_earlier_version_is_still_read(copied):
+    as_older_demo(copied)
+    assert states(copied) == (dict.fromkeys(NAMES, "holds"), 0)
+    assert run("report", copied).exit_code == 0
+    page = (copied / "report.html").read_text()
+    assert "Finetuning the subnetwork: loss" in page
+    assert "Finetuning the dense control: loss" in page
+    for command in (["finetune", copied], ["audit", "--run", copied, "--of", "dense_finetuned"]):
+        refused = run(*command)
+        assert refused.exit_code == 2
+        assert f"bise extract --from {copied} --out FOLDER" in refused.stderr
+    rewrite(copied / "config.json", lambda config: config["finetune"].update(epochs=3))
+    assert states(copied)[0]["configuration"] == "broken"
+    rewrite(copied / "config.json", lambda config: config["finetune"].update(epochs=2))
+    kept = [line for line in (copied / "metrics.jsonl").read_text().splitlines() if '"finetune"' not in line]
+    (copied / "metrics.jsonl").write_text("\n".join(kept) + "\n")
+    assert states(copied)[0]["log"] == "broken"

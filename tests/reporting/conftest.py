@@ -19,7 +19,9 @@ from bise.data.core.coders import coder_of
 from bise.data.core.naming import LabelNames
 from bise.data.own.tables import read_table
 from bise.jobs.demo import demo
-from bise.jobs.work import extract_job, finetune_job, shrink_job
+from bise.jobs.extract import extract_job
+from bise.jobs.finetune import finetune_job
+from bise.jobs.shrink import shrink_job
 from bise.reporting.facts import Facts
 from real_models import make
 

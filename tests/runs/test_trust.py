@@ -25,8 +25,8 @@ from bise.base.errors import BadInput, BiseWarning
 from bise.cli.app import app
 from bise.jobs.demo import digit_net
 from bise.jobs.demo import splits as digits
+from bise.jobs.extract import extract_job
 from bise.jobs.sources import described_by, trust_run
-from bise.jobs.work import extract_job
 from bise.runs.trust import is_trusted, record_of, remember
 from conftest import ROOT, toy, toy_model, trained
 

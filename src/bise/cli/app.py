@@ -205,8 +205,8 @@ def audit(
     with _guard():
         from bise.base.files import finite
         from bise.cli.terminal import Bars
+        from bise.jobs.audit import audit_job
         from bise.jobs.sources import given, given_for, trust_run
-        from bise.jobs.work import audit_job
 
         if trust and run is not None and from_run is None:
             trust_run(run)
@@ -282,10 +282,10 @@ def extract(
     with _guard(resumable=True):
         from bise.cli.terminal import Bars, show_run
         from bise.extraction.config import PRESETS
+        from bise.jobs.extract import extract_job
         from bise.jobs.recipes import preset_changes
         from bise.jobs.sources import given
         from bise.jobs.train import recipe_of, searching
-        from bise.jobs.work import extract_job
 
         named: dict[str, Any] = {
             "gamma": gamma,
@@ -355,9 +355,9 @@ def finetune(
     """Train the weights that remain, mask fixed, and the dense control by the same settings."""
     with _guard(resumable=True):
         from bise.cli.terminal import Bars, show_run
+        from bise.jobs.finetune import finetune_job
         from bise.jobs.sources import described_by, device_named, source_of, trust_run
         from bise.jobs.train import finetune_settings
-        from bise.jobs.work import finetune_job
 
         if trust:
             trust_run(run)

@@ -26,7 +26,7 @@ def data_check(
     with guard():
         from bise.base.files import SCHEMA, finite
         from bise.cli.terminal import Bars, check_lines
-        from bise.jobs.work import check_job
+        from bise.jobs.check import check_job
 
         with Bars() as bars:
             found = check_job(source, own, files=files, progress=bars)
@@ -53,7 +53,7 @@ def data_sheet(
     """A picture to look at: a few samples of every target (row) and bias (column)."""
     with guard():
         from bise.base.errors import BadInput
-        from bise.jobs.work import sheet_job
+        from bise.jobs.sheet import sheet_job
 
         if out.suffix.lower() != ".png":
             raise BadInput(f"--out {out} should end in .png")

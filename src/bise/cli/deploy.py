@@ -41,8 +41,8 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
     from bise.base.errors import BadInput
     from bise.base.files import finite
     from bise.cli.terminal import Bars, console, show_table, shrunk_table
+    from bise.jobs.shrink import shrink_job
     from bise.jobs.sources import source_of, trust_run
-    from bise.jobs.work import shrink_job
 
     for path, endings in files:
         if path is not None and path.suffix not in endings:

@@ -27,13 +27,14 @@ EXAMPLE = 8
 """Samples on which shrunk and masked network are compared."""
 
 
-def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[str, Any]:
+def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
     """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
 
     Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
     """
     for path in files:
         check_target(path)
+    progress("shrinking", 0, 1)
     small, figures = shrunk(sub, inputs)
     dense = sub.bare()
     times = {}
@@ -42,6 +43,7 @@ def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path] = ()) -> dict[
         x = next(inputs.batches(order, batch))[0]
         times[str(batch)] = asdict(latency(dense, small, x))
     written = {path.name: _written(small, path, inputs.example(EXAMPLE), inputs) for path in files}
+    progress("shrinking", 1, 1)
     return figures | {"latency_by_batch": times, "files": written}
 
 

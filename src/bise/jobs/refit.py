@@ -10,20 +10,12 @@ from typing import Any
 
 from torch import nn
 
-from bise.base.errors import BadInput
 from bise.data.core.contract import Progress, labels
-from bise.data.core.identity import data_sha256
-from bise.engine.checkpoints import key_of
-from bise.jobs.work import Splits, _audited, _train, other_splits, saved, split_of
+from bise.data.core.identity import identities
+from bise.jobs.pipeline import Work, finish, origin_of, refitting
+from bise.jobs.steps import Splits, check_same_data, saved, splits_to_learn
 from bise.methods.refit.config import RefitConfig
-from bise.methods.refit.refitting import refit
-from bise.network.outputs import device_of
-from bise.network.twin import fingerprint
-from bise.reporting.writing import add_report
 from bise.runs.folder import Run, check_complete, read_summary
-
-TOLD = ("layer", "refused", "samples", "l2", "solver", "val", "rest", "seconds")
-"""What the summary takes of the record."""
 
 
 def refit_job(
@@ -39,39 +31,22 @@ def refit_job(
 ) -> dict[str, Any]:
     """Refit a run's subnetwork, audit it, save it as `refitted`, and add its figures to the run's summary.
 
-    It takes seconds, so nothing is kept on the way: one that was stopped is done again.
+    It takes seconds, so that one that was stopped is done again.
     """
     started = time.perf_counter()
     config = RefitConfig(**changes)
     check_complete(folder)
     sub = saved(folder, "subnetwork", model)
-    data = {"train": _train(splits), "val": split_of(splits, "val"), "test": split_of(splits, "test")}
-    train, val, test = data.values()
-    if others := other_splits(folder, data):
-        raise BadInput(
-            f"{' and '.join(others)} changed since {folder} was made, so that its figures and those of a refit couldn't"
-            " be compared; bring the data back, or extract from the model anew"
-        )
-    cells = labels(train, progress=progress)
-    masks = key_of({name: mask.tolist() for name, mask in sub.masks.items()})
-    hashes = {name: data_sha256(split) for name, split in data.items()}
-    whole = {
-        "refit": asdict(config),
-        "bottleneck": bottleneck,
-        "device": str(device_of(model)),
-        "sha256": {"weights": fingerprint(model), "masks": masks} | hashes,
-    }
+    data = splits_to_learn(splits)
+    check_same_data(folder, data, "refit")
+    cells = labels(data["train"], progress=progress)
+    known = identities(data)
+    whole = {"refit": asdict(config), "bottleneck": bottleneck} | origin_of(model, sub, known)
     with Run(folder, whole, job="refit", resume=resume) as run:
         if run.finished is not None:
             return run.finished
-        summary = read_summary(folder)
-        refitted = refit(
-            sub, train, val=val, **asdict(config), bottleneck=bottleneck, workers=workers, progress=progress
-        )
-        refitted.save(folder / "refitted")
-        found = {} if test is None else _audited(refitted, test, cells, workers=workers, progress=progress)
-        summary["refitted"] = found | {"fit": {key: refitted.record[key] for key in TOLD}}
-        summary |= {"refit": asdict(config), "seconds": time.perf_counter() - started}
-        run.finish(summary)
-        add_report(folder)
+        work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
+        summary = read_summary(folder) | refitting(work, sub, config, bottleneck=bottleneck)
+        summary["seconds"] = time.perf_counter() - started
+        finish(work, summary)
     return summary

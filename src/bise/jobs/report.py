@@ -10,7 +10,7 @@ from bise.base.errors import BadInput, Unwritable, caution
 from bise.base.files import check_writable
 from bise.data.core.contract import Progress, labels
 from bise.jobs.sources import described_by, source_of
-from bise.jobs.work import evidence, other_splits, saved, split_of
+from bise.jobs.steps import evidence, other_splits, saved, split_of
 from bise.reporting.writing import check_place, write_report
 from bise.runs.folder import begun_jobs, sole
 from bise.runs.trust import check_shown

@@ -10,22 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.base.files import write_tensors
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import hashes, identities, known_by
 from bise.data.core.tokens import sentences_of
 from bise.data.facts import facts_of
-from bise.engine.checkpoints import EVERY, Checkpoint
+from bise.engine.checkpoints import EVERY
 from bise.engine.config import TrainConfig
-from bise.engine.inputs import Inputs
-from bise.engine.training import fit
 from bise.extraction.config import PRESETS
+from bise.jobs.pipeline import Work, audited, finish, train_vanilla
 from bise.jobs.recipes import Recipe, preset_finetuning, recipe, splits, start
 from bise.jobs.sources import device_named
-from bise.measure.audits import audit
-from bise.methods.finetuning import owning
 from bise.network.twin import check_finite_weights, fingerprint
-from bise.reporting.writing import add_report
 from bise.runs.folder import Run
 
 
@@ -48,11 +43,8 @@ def train_job(
 ) -> dict[str, Any]:
     """Train the recipe's vanilla model, audit it on test, write the run folder; returns the summary."""
     started = time.perf_counter()
-    chosen = replace(
-        chosen,
-        train=replace(chosen.train, epochs=chosen.train.epochs if epochs is None else epochs),
-        select=select or chosen.select,
-    )
+    own = chosen.train if epochs is None else replace(chosen.train, epochs=epochs)
+    chosen = replace(chosen, train=own, select=select or chosen.select)
     where = device_named(device)
     arguments: dict[str, Any] = {
         "recipe": chosen.name,
@@ -73,13 +65,7 @@ def train_job(
     check_finite_weights(model)
     whole = {
         "job": "train",
-        "source": {
-            "model": "bise.jobs.recipes:architecture",
-            "model_arguments": {"recipe": chosen.name, **shape},
-            "weights": "model.safetensors",
-            "data": "bise.jobs.recipes:splits",
-            "data_arguments": arguments,
-        },
+        "source": _source(chosen, shape, arguments),
         "recipe": asdict(chosen),
         "seed": seed,
         "start": provenance,
@@ -91,37 +77,37 @@ def train_job(
     with Run(out, whole, job="train", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
             return run.finished
-        vanilla = owning(model.to(where))
-        fit(
-            vanilla,
-            Inputs(train, where, workers=workers),
-            cells,
-            chosen.train,
-            progress=progress,
-            log=run.log("train"),
-            label="training vanilla",
-            checkpoint=Checkpoint(run.checkpoint("train"), key=run.key, every=every),
-        )
-        trained = vanilla.bare()
-        write_tensors(run.folder / "model.safetensors", trained.state_dict())
-        found = partial(audit, trained, test, aligned=cells, workers=workers, progress=progress)
-        audited = run.once("vanilla", lambda: found().as_dict())
-        summary = {
-            "vanilla": audited,
-            "metric": chosen.metric,
-            "weights": {"sha256": fingerprint(trained)},
-            "start": provenance,
-            "rho": list(cells.rho),
-            "data": facts_of(cells, train) | known_by(known),
-            "samples": {"train": len(cells), "test": audited["n"]},
-            "seconds": time.perf_counter() - started,
-        }
-        texts = {name: sentences_of(data) for name, data in (("train", train), ("test", test))}
-        if all(texts.values()):
-            summary["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
-        run.finish(summary)
-        add_report(run.folder)
+        work = Work(train=train, test=test, cells=cells, known=known, run=run, workers=workers, progress=progress)
+        trained = train_vanilla(work, model, chosen.train, where)
+        summary = audited(work, "vanilla", trained)
+        summary |= {"metric": chosen.metric, "weights": {"sha256": fingerprint(trained)}, "start": provenance}
+        summary |= _about_data(work, summary["vanilla"]["n"]) | {"seconds": time.perf_counter() - started}
+        finish(work, summary)
     return summary
+
+
+def _source(chosen: Recipe, shape: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the commands that follow find model and data by."""
+    return {
+        "model": "bise.jobs.recipes:architecture",
+        "model_arguments": {"recipe": chosen.name, **shape},
+        "weights": "model.safetensors",
+        "data": "bise.jobs.recipes:splits",
+        "data_arguments": arguments,
+    }
+
+
+def _about_data(work: Work, tested: int) -> dict[str, Any]:
+    """Facts about the data; where both splits hold texts, with how many there are and how many are cut off."""
+    out = {
+        "rho": list(work.cells.rho),
+        "data": facts_of(work.cells, work.train) | known_by(work.known),
+        "samples": {"train": len(work.cells), "test": tested},
+    }
+    texts = {name: sentences_of(data) for name, data in (("train", work.train), ("test", work.test))}
+    if all(texts.values()):
+        out["texts"] = {name: asdict(data.counts) for name, data in texts.items() if data is not None}
+    return out
 
 
 def recipe_of(source: dict[str, Any]) -> Recipe | None:

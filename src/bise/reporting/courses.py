@@ -11,9 +11,7 @@ from bise.reporting.parts import figure, legend, section, table
 
 JOBS = {
     "train": "training the model",
-    "finetune": "finetuning the subnetwork",
     "finetuned": "finetuning the subnetwork",
-    "dense": "finetuning the dense control",
     "dense_finetuned": "finetuning the dense control",
 }
 VALIDATION = {"unbiased": ("mean of groups", "after"), "worst_group": ("worst group", "tuned"),

@@ -11,6 +11,7 @@ from typing import Any
 from bise.base.errors import BadInput
 from bise.base.files import read_bytes, read_json, read_tensors
 from bise.base.plain import check_plain
+from bise.runs.older import rows_today, summary_today
 
 MODELS = {
     "vanilla": "before",
@@ -143,11 +144,11 @@ def read_facts(folder: Path) -> Facts:
     return Facts(
         folder=folder.name or str(folder),
         place=place_of(folder),
-        summary=read_json(folder / "summary.json"),
+        summary=summary_today(config, read_json(folder / "summary.json")),
         config=config,
         finetune=_optional(folder / "finetune.json"),
         refit=_optional(folder / "refit.json"),
-        metrics=_rows(folder / "metrics.jsonl"),
+        metrics=rows_today(config, _rows(folder / "metrics.jsonl")),
         thresholds=_optional(folder / "thresholds.json"),
         samples=_optional(folder / "samples.json"),
         scores={name: tensors[f"scores.{name}"].tolist() for name in sites},

@@ -226,6 +226,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
 
 
+def note_job(folder: Path, job: str, config: Mapping[str, Any]) -> None:
+    """Note what a step was given that another job takes by itself, as if it had been that job: it may be done anew."""
+    write_json(folder / CONFIGURATIONS[job], {**config, "machine": machine()})
+
+
 @contextmanager
 def sole(folder: Path) -> Iterator[None]:
     """While open, no other process works in the run folder; for what is done in one go."""

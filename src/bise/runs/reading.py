@@ -13,6 +13,7 @@ from torch import Tensor
 from bise.base.errors import BadInput
 from bise.base.files import SCHEMA, read_bytes, read_hashed, read_json
 from bise.base.plain import check_plain
+from bise.runs.older import is_older_demo, rows_today, summary_today
 
 
 class Missing(Exception):
@@ -71,11 +72,9 @@ def read_run(folder: Path) -> RunFiles:
     run = RunFiles(folder=folder)
     run.config = _json(run, "config.json")
     run.summary = _json(run, "summary.json")
-    run.rows = list(_rows(run))
-    # a finetuning has a file of its own, unless the run began with it
-    due = "finetune" in run.summary and "finetune" not in run.config
+    run.rows = rows_today(run.config, list(_rows(run)))
     others = {
-        "finetune.json": due,
+        "finetune.json": "finetune" in run.summary,
         "refit.json": "refit" in run.summary,
         "thresholds.json": False,
         "samples.json": False,
@@ -93,14 +92,15 @@ def read_run(folder: Path) -> RunFiles:
             continue
         if content:
             run.saved[name] = SavedSubnetwork(content=content, tensors=tensors, sha256=sha256)
+    run.summary = summary_today(run.config, run.summary)  # now that it is known which files are due
     return run
 
 
 def _expected(run: RunFiles) -> list[str]:
     """The subnetworks that a run says it has, and those that are there."""
     names = ["subnetwork"] if "extract" in run.config else []
-    names += ["finetuned"] if "finetune" in run.config or "finetune" in run.summary else []
-    names += ["dense_finetuned"] if "finetune" in run.summary else []
+    names += ["finetuned", "dense_finetuned"] if "finetune" in run.summary else []
+    names += ["finetuned"] if is_older_demo(run.config) else []
     names += ["refitted"] if "refit" in run.summary else []
     known = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
     there = [name for name in known if (run.folder / name).is_dir()]

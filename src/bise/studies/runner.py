@@ -19,11 +19,9 @@ from bise.data.core.subset import taken
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
-from bise.engine.training import fit
-from bise.extraction.algorithm import extract
+from bise.jobs.pipeline import Work, extract_from, silent, train_vanilla, tune
 from bise.jobs.recipes import Rho, recipe, splits, start
 from bise.methods.batch_norm import reestimate
-from bise.methods.finetuning import finetune, owning
 from bise.methods.pseudo_labels import pseudo_bias
 from bise.network.placement import one_bottleneck, place
 from bise.network.saving import load
@@ -120,24 +118,13 @@ class Runner:
             folder = self.kept("vanilla", key)
             made = scaled_recipe(job, self.scale)
             model, provenance, _ = start(made, self.starts(job.recipe), seed=job.seed)
-            inputs = Inputs(data.train, self.device)
             if (folder / "record.json").exists():
                 model.load_state_dict(read_tensors(folder / "model.safetensors"))
                 model, record = model.to(self.device).eval(), read_json(folder / "record.json")
             else:
-                network = owning(model.to(self.device))
                 checkpoint = Checkpoint(folder / "training.safetensors", key=key)
                 whole, begun = not (checkpoint.path.exists() or checkpoint.previous.exists()), time.perf_counter()
-                fit(
-                    network,
-                    inputs,
-                    labels(data.train),
-                    made.train,
-                    progress=self.progress,
-                    label="training vanilla",
-                    checkpoint=checkpoint,
-                )
-                model = network.bare()
+                model = train_vanilla(self.work(data.train), model, made.train, self.device, checkpoint=checkpoint)
                 record = {"start": provenance, "weights": fingerprint(model), "config": config}
                 whole = whole and self.alone  # of a part, or beside others, they'd mislead
                 record["seconds"] = time.perf_counter() - begun if whole else None
@@ -146,6 +133,10 @@ class Runner:
                 checkpoint.path.unlink()
             self.vanillas[key] = Vanilla(model=model, record=record)
         return self.vanillas[key]
+
+    def work(self, train: Labelled, val: Labelled | None = None) -> Work:
+        """What the pipeline's steps work on here: the networks that they make are kept in the cache."""
+        return Work(train=train, val=val, cells=labels(train), progress=self.progress or silent)
 
     def sizes(self, job: Job) -> measures.Sizes:
         """What masks leave of the vanilla model, with gates where the job's extraction has them."""
@@ -188,7 +179,7 @@ class Runner:
         train, quality = self._biased(job, data)
         settings = extract_config(job, self.scale)
         train, val = parted(train, job.held_out, job.seed) if job.held_out else (train, data.val)
-        sub = extract(vanilla.model, train, val=val, config=settings, progress=self.progress)
+        sub = extract_from(self.work(train, val), vanilla.model, settings)
         sub.record["quality"] = quality
         sub.record.pop("history")  # of every epoch: the row needs none of it
         if not self.alone:
@@ -266,7 +257,7 @@ def _finetuned(runner: Runner, job: Job) -> dict[str, Any]:
     origin = runner.extraction(job) if job.of == "subnetwork" else vanilla.model
     begun = time.perf_counter()
     config = finetune_config(job, runner.scale)
-    tuned = finetune(origin, data.search, val=data.val, config=config, progress=runner.progress)
+    tuned = tune(runner.work(data.search, data.val), origin, config, job.label)
     out = {"precision": tuned.record["precision"], "seconds": time.perf_counter() - begun}
     return _origin(vanilla, origin) | out | runner.figures(job, tuned, tuned.masks)
 

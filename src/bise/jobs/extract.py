@@ -1,0 +1,70 @@
+"""`bise extract`: the subnetwork of a user's model, audited before and after, in a run folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bise.base.errors import BadInput
+from bise.data.core.contract import Progress, labels
+from bise.data.core.identity import hashes, identities
+from bise.engine.checkpoints import EVERY
+from bise.engine.checks import check_model
+from bise.extraction.config import PRESETS, ExtractConfig
+from bise.jobs.pipeline import Work, extraction, finish
+from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance, warn_of_same
+from bise.network.outputs import device_of
+from bise.network.twin import fingerprint
+from bise.runs.folder import Run
+from bise.runs.trust import remember_own
+
+
+def extract_job(
+    model: nn.Module,
+    splits: Splits,
+    out: Path,
+    *,
+    preset: str,
+    changes: dict[str, Any],
+    bottleneck: str | None,
+    sites: Sequence[str] | None,
+    source: dict[str, Any],
+    workers: int | None = None,
+    progress: Progress,
+    tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
+) -> dict[str, Any]:
+    """Extract on the train split, select on val, audit on test before and after; returns the summary."""
+    if preset not in PRESETS:
+        raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
+    config = getattr(ExtractConfig, preset)(**changes)
+    check_model(model)
+    data = splits_to_learn(splits)
+    cells = labels(data["train"], progress=progress)
+    cells.check_trainable()  # before there is a folder
+    known = identities(data)
+    whole = {
+        "source": source,
+        "preset": preset,
+        "extract": asdict(config),
+        "bottleneck": bottleneck,
+        "sites": list(sites) if sites else None,
+        "device": str(device_of(model)),
+        "sha256": {"weights": fingerprint(model)} | hashes(known),
+    }
+    with Run(out, whole, job="extract", resume=resume, every=every, tensorboard=tensorboard) as run:
+        remember_own(run.folder, source)  # its functions were named by the user, or belong to a run that is trusted
+        if run.finished is not None:
+            return run.finished
+        warn_of_same(data)
+        weights = source.get("weights") is not None
+        warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
+        work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
+        sub, summary = extraction(work, model, config, sites=sites, bottleneck=bottleneck)
+        finish(work, summary, evidence(run.folder, model, sub, data["val"], data["test"], cells, progress))
+    return summary

@@ -1,0 +1,57 @@
+"""`bise finetune`: a run's subnetwork and the dense control, trained on by the same settings and added to the run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bise.data.core.contract import Progress, labels
+from bise.data.core.identity import identities
+from bise.engine.checkpoints import EVERY
+from bise.engine.checks import check_model
+from bise.engine.config import TrainConfig
+from bise.jobs.pipeline import Work, finetuning, finish, origin_of
+from bise.jobs.steps import Splits, check_same_data, saved, splits_to_learn
+from bise.runs.folder import Run, check_complete, read_summary
+from bise.runs.older import check_not_an_older_demo
+
+
+def finetune_job(
+    model: nn.Module,
+    splits: Splits,
+    folder: Path,
+    *,
+    changes: dict[str, Any],
+    workers: int | None = None,
+    progress: Progress,
+    tensorboard: bool = False,
+    resume: bool = False,
+    every: float = EVERY,
+) -> dict[str, Any]:
+    """Finetune a run's subnetwork and the dense control, audit both, and add them to the run's summary."""
+    started = time.perf_counter()
+    config = TrainConfig.finetuning(**changes)
+    check_complete(folder)
+    check_not_an_older_demo(folder)
+    check_model(model)
+    sub = saved(folder, "subnetwork", model)
+    data = splits_to_learn(splits)
+    check_same_data(folder, data, "finetuning")
+    cells = labels(data["train"], progress=progress)
+    known = identities(data)
+    whole = {"finetune": asdict(config)} | origin_of(model, sub, known)
+    with Run(folder, whole, job="finetune", resume=resume, every=every, tensorboard=tensorboard) as run:
+        if run.finished is not None:
+            return run.finished
+        earlier = read_summary(folder)
+        work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
+        made = finetuning(work, sub, model, config)
+        # without what an earlier finetuning has told, such as the sizes of its files
+        summary = {name: part for name, part in earlier.items() if name not in ("finetuned", "dense_finetuned")} | made
+        summary["seconds"] = time.perf_counter() - started
+        finish(work, summary)
+    return summary

@@ -1,0 +1,56 @@
+"""`bise shrink` and `bise export`: a run's network without its closed units, measured, and in files to deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bise.base.errors import BadInput, caution
+from bise.base.files import check_writable, writable, write_json
+from bise.data.core.contract import Progress
+from bise.engine.inputs import Inputs
+from bise.jobs.deployment import deploy
+from bise.jobs.steps import NETWORKS, Splits, saved, split_of, train_of
+from bise.network.outputs import device_of
+from bise.reporting.writing import add_report
+from bise.runs.folder import begun_jobs, check_complete, read_summary, sole
+
+
+def shrink_job(
+    model: nn.Module, splits: Splits, folder: Path, *, name: str, files: Sequence[Path], progress: Progress
+) -> dict[str, Any]:
+    """Shrink a run's subnetwork, or what was made from it, write `files`, and add the figures to the run's summary.
+
+    From a run that can't be written, as in an archive, the files are written all the same.
+    """
+    if name not in NETWORKS[:-1]:
+        raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS[:-1])}")
+    check_complete(folder)
+    for path in files:
+        check_writable(path.parent, "name a file elsewhere")
+    if not files:
+        check_writable(folder, "name a file elsewhere with --out or --onnx, or work on a copy of the run")
+    job = {"refitted": "refit", "finetuned": "finetune"}.get(name)
+    if job in begun_jobs(folder):
+        raise BadInput(f"{folder} isn't {name} to the end; run {job} again with --resume first")
+    sub = saved(folder, name, model)
+    data = split_of(splits, "test")
+    inputs = Inputs(train_of(splits) if data is None else data, device_of(model))
+    noted = writable(folder)
+    with sole(folder) if noted else nullcontext():
+        figures = deploy(sub, inputs, files, progress)
+        if noted:
+            summary = read_summary(folder)
+            summary[name] = summary.get(name, {}) | {"shrunk": figures}
+            write_json(folder / "summary.json", summary)
+            add_report(folder)
+    if not noted:
+        caution(
+            f"{folder} can't be written, so its summary and its page don't tell of {', '.join(map(str, files))}; keep"
+            " these figures beside the files",
+        )
+    return figures
