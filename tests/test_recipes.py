@@ -19,8 +19,9 @@ from bise import BadInput, ExtractConfig, TrainConfig
 from bise.cli.app import app
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
+from bise.jobs.data_sources import rho_of
+from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import PAPER, architecture, recipe, splits, start
-from bise.jobs.sources import device_named, rho_of
 from bise.jobs.train import finetune_settings, recipe_of
 from bise.methods.finetuning import owning
 from bise.network.architectures.pretrained import bert, resnet18

@@ -50,7 +50,7 @@ def states(folder, *more):
     """({promise: state}, exit code) by --json."""
     result = run("verify", folder, "--json", *more)
     found = json.loads(result.stdout)
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert found["holds"] == (result.exit_code == 0)
     return {promise["name"]: promise["state"] for promise in found["promises"]}, result.exit_code
 

@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import torch
-from bise.jobs.verification import verify
 from PIL import Image
 from pyarrow import parquet
 from safetensors.torch import save_file
@@ -44,6 +43,7 @@ from bise.data.sets.civilcomments import IDENTITIES, civilcomments
 from bise.data.sets.idx import read_idx
 from bise.engine.checkpoints import Checkpoint
 from bise.jobs.sources import described_by
+from bise.jobs.verification import verify
 from bise.jobs.work import extract_job
 from bise.network.architectures.pretrained import bert
 from bise.network.weights import read_state

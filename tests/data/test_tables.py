@@ -11,13 +11,13 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from bise.data.facts import facts_of
 from PIL import Image
 
 from bise import BadInput, BiseWarning
 from bise.data import hugging_face, image_folder, labels, table
 from bise.data.core.numbering import held_out, number_labels
 from bise.data.core.pictures import check_pictures
+from bise.data.facts import facts_of
 from bise.data.own.coding import Coding
 from bise.data.own.tables import read_table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import torch
-from bise.data.facts import facts_of
 
 from bise.data.core.cells import Cells
+from bise.data.facts import facts_of
 from bise.reporting.assurance import verified, words_used
 from bise.reporting.leaning import headline
 from bise.reporting.page import page

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from bise.jobs.exporting import export
 from test_shrink_models import close, made
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
+from bise.jobs.exporting import export
 from bise.network.twin import fingerprint
 
 

@@ -20,13 +20,14 @@ from bise.engine.config import TrainConfig
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.extraction.config import PRESETS
+from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import Recipe, preset_finetuning, recipe, splits, start
-from bise.jobs.sources import device_named
 from bise.measure.audits import audit
 from bise.methods.finetuning import owning
 from bise.network.twin import check_finite_weights, fingerprint
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run
+from bise.runs.trust import is_key
 
 
 def train_job(
@@ -55,7 +56,6 @@ def train_job(
     )
     where = device_named(device)
     arguments: dict[str, Any] = {
-        "recipe": chosen.name,
         "rho": chosen.rho,
         "protocol": chosen.protocol,
         "seed": seed,
@@ -63,7 +63,7 @@ def train_job(
         "select": chosen.select,
         "limit": limit,
     }
-    train, test = splits("train", **arguments), splits("test", **arguments)
+    train, test = (splits(name, recipe=chosen.name, **arguments) for name in ("train", "test"))
     assert train is not None
     assert test is not None
     cells = labels(train, progress=progress)
@@ -74,10 +74,10 @@ def train_job(
     whole = {
         "job": "train",
         "source": {
-            "model": "bise.jobs.recipes:architecture",
-            "model_arguments": {"recipe": chosen.name, **shape},
+            "model": f"recipe:{chosen.name}",
+            "model_arguments": shape,
             "weights": "model.safetensors",
-            "data": "bise.jobs.recipes:splits",
+            "data": f"recipe:{chosen.name}",
             "data_arguments": arguments,
         },
         "recipe": asdict(chosen),
@@ -126,12 +126,13 @@ def train_job(
 
 def recipe_of(source: dict[str, Any]) -> Recipe | None:
     """The recipe behind a run's source, or None where model and data are the user's own."""
-    arguments = source.get("data_arguments") or {}
-    if source.get("data") != "bise.jobs.recipes:splits" or "recipe" not in arguments:
+    kind, _, name = str(source.get("data")).partition(":")
+    if kind != "recipe" or not is_key(source, "data"):
         return None
+    arguments = source["data_arguments"]
     rho = arguments.get("rho")
     return recipe(
-        arguments["recipe"],
+        name,
         rho=tuple(rho) if isinstance(rho, list) else rho,
         protocol=arguments.get("protocol"),
         seed=arguments.get("seed", 0),

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput, NoSplit, caution, named
-from bise.base.files import check_writable, read_json, writable, write_json
+from bise.base.files import check_writable, writable, write_json
 from bise.base.plain import check_plain
 from bise.data import names
 from bise.data.core.arguments import SPLITS
@@ -34,8 +34,8 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.extraction.algorithm import extract
 from bise.extraction.config import PRESETS, ExtractConfig
+from bise.jobs.data_sources import splits_of
 from bise.jobs.deployment import deploy, sizes
-from bise.jobs.sources import splits_of
 from bise.measure.audits import Audit, audit
 from bise.measure.evidence import gather
 from bise.methods.finetuning import finetune
@@ -46,6 +46,7 @@ from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run, begun_jobs, check_complete, read_summary, sole
+from bise.runs.schema import read
 from bise.runs.trust import remember_own
 
 Splits = Callable[[str], Any]
@@ -214,7 +215,7 @@ def finetune_job(
     started = time.perf_counter()
     config = TrainConfig.finetuning(**changes)
     check_complete(folder)
-    if "finetune" in read_json(folder / "config.json"):  # its files to deploy are of that network
+    if "finetune" in read(folder / "config.json"):  # its files to deploy are of that network
         raise BadInput(
             f"{folder} was finetuned by the demo itself; finetune a run of its own: bise extract --from {folder}"
             " --out FOLDER first"
@@ -308,7 +309,7 @@ def audit_job(
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
     """Which of {name: data} aren't what they were when the run in `folder` was made, as far as it noted that."""
-    noted = read_json(folder / "config.json").get("sha256") or {}
+    noted = read(folder / "config.json").get("sha256") or {}
     if any(is_older(noted.get(name)) for name in splits):
         caution(
             f"an earlier version noted which data {folder} was made from, so whether they changed isn't known; extract"
@@ -364,7 +365,7 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
         made = makers.get(name, f"bise finetune {folder}")
         jobs = begun_jobs(folder)
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
-        if not jobs and name == "dense_finetuned" and "finetune" in read_json(folder / "config.json"):
+        if not jobs and name == "dense_finetuned" and "finetune" in read(folder / "config.json"):
             remedy = (
                 f"the demo audits its dense control and doesn't keep it; bise extract --from {folder} --out FOLDER,"
                 " then bise finetune FOLDER make one"
