@@ -290,6 +290,7 @@ def test_train_extract_finetune_shrink_audit(tmp_path, data_root):
     assert chosen["extract"]["batch_size"] == 256
     assert chosen["extract"]["weights"] == "paper"
     assert recipe_of(chosen["source"]).rho == (0.9, 0.8)
+    assert chosen["source"]["model"] == chosen["source"]["data"] == "recipe:multi-color-mnist"
     assert summary_of(found)["weights"]["before"] == summary["weights"]["sha256"]
     assert summary_of(found)["vanilla"]["unbiased"] == pytest.approx(summary["vanilla"]["unbiased"])
     result = run("finetune", found, "--preset", "paper", "--epochs", "1")

@@ -24,6 +24,7 @@ import bise
 from bise.base.errors import BadInput, BiseWarning
 from bise.cli.app import app
 from bise.data.sets.digits import digits_split as digits
+from bise.jobs.recipes import RECIPES, recipe
 from bise.jobs.sources import described_by, trust_run
 from bise.jobs.work import extract_job
 from bise.network.architectures.small import digit_net
@@ -335,6 +336,22 @@ def test_our_own_functions_take_what_bise_writes_and_no_more(strange, what, key,
     """Another library reads further settings, as the name of a kernel to be fetched and run."""
     edit(strange, **{what: key, f"{what}_arguments": arguments, "weights": None})
     assert "which bise doesn't write" in sentence(run("shrink", strange))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("protocol", [None, "authors"])
+def test_a_recipe_of_either_protocol_brings_what_its_key_takes(tmp_path, name, protocol):
+    """What `bise train` writes of a recipe, and what an extraction on its data for masks adds."""
+    chosen = recipe(name, protocol=protocol)
+    data = {"rho": chosen.rho, "protocol": chosen.protocol, "seed": 0, "root": None, "select": "best", "limit": None}
+    source = {
+        "model": f"recipe:{name}",
+        "model_arguments": dict(chosen.shape),
+        "data": f"recipe:{name}",
+        "data_arguments": data | {"train": chosen.search},
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"schema": 2, "source": source}))
+    assert described_by(tmp_path) == json.loads(json.dumps(source))
 
 
 @pytest.mark.parametrize("name", ["trap:make", "bise.jobs.recipes:architecture", "recipe:made-up", "demo:digit_net"])
