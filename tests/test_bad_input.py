@@ -435,7 +435,7 @@ BAD = [
     ("finetune {w}/run_no_source", "doesn't say which model"),
     ("finetune {w}/run_odd_source", "what bise doesn't write"),
     ("finetune {w}/run_odd_own", "what bise doesn't write"),
-    ("finetune {w}/run_arguments", "which only functions of bise take"),
+    ("finetune {w}/run_arguments", "which only bise's own keys take"),
     ("finetune {w}/run_code", "helper.py is code"),
     ("finetune {w}/run_no_model", "can't be imported"),
     ("finetune {w}/run_no_weights", "does not exist"),

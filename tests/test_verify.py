@@ -291,7 +291,7 @@ def test_a_run_folder_brings_no_code_and_no_arguments(copied, monkeypatch):
     assert states(copied)[0]["weights"] == "unchecked"
     result = run("finetune", copied)
     assert result.exit_code == 2
-    assert "which only functions of bise take" in result.stderr
+    assert "which only bise's own keys take" in result.stderr
     assert not touched.exists()
 
 
