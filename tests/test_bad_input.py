@@ -345,7 +345,7 @@ BAD = [
     (f"extract {OWN} --out {{w}}/mine", "is no run of bise"),
     (f"extract {OWN} --out {{w}}/file.txt", "is no run of bise"),
     (f"extract {OWN} --out {{w}}/run", "holds a run of another configuration"),
-    (f"extract {OWN} --out {{w}}/run_newer", "newer than 1"),
+    (f"extract {OWN} --out {{w}}/run_newer", "newer than 2"),
     (f"extract {OWN} --from {{w}}/run --out {{out}}", "--from brings model"),
     # tables
     ("extract --model test_bad_input:five_features --data {w}/rows.csv --out {out}", "needs a target"),
@@ -467,7 +467,7 @@ BAD = [
     ("report {w}/nothing", "holds no config.json"),
     ("report {w}/run_unfinished", "isn't finished"),
     ("report {w}/run_broken", "can't be read"),
-    ("report {w}/run_newer", "newer than 1"),
+    ("report {w}/run_newer", "newer than 2"),
     ("report {w}/run_junk", "is no readable safetensors"),
     ("report {w}/run --out {w}/mine", "is a folder"),
     ("report {w}/run --out {w}/file.txt", "is no report of bise and isn't overwritten"),
