@@ -214,7 +214,7 @@ def test_the_run_folder_itself_and_your_own_paths_may_go_through_links(network, 
     folder = tmp_path / "runs" / "near"
     begun(folder)
     job(folder, network)
-    assert read_json(tmp_path / "disk/far/summary.json") == {"schema": 1, "finetune": {}}
+    assert read_json(tmp_path / "disk/far/summary.json") == {"schema": 2, "finetune": {}}
     assert not list((tmp_path / "disk/far").glob("checkpoints/finetune*"))
     write_json(tmp_path / "runs" / "own.json", {"a": 1})
     assert read_json(tmp_path / "disk" / "own.json")["a"] == 1

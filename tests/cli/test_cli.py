@@ -94,7 +94,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
         "config.json", "metrics.jsonl", "report.html", "samples.json", "subnetwork", "summary.json", "thresholds.json",
     ]  # fmt: skip
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["schema"] == 1
+    assert summary["schema"] == 2
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
     audited = run("audit", "--run", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])

@@ -20,7 +20,7 @@ from bise.base.errors import BadInput
 from bise.cli.app import app
 from bise.cli.terminal import Bars, audit_table, show_table, shrunk_table
 from bise.reporting.charts import short
-from bise.runs.folder import append_log
+from bise.runs.log import append_log
 from conftest import TESTS
 from small_job import OWN, QUICK, splits
 
@@ -207,7 +207,7 @@ def test_exit_codes(tmp_path):
     assert good.exit_code == 0, good.output
     assert f"report: {tmp_path / 'good' / 'report.html'}" in good.stdout
     narrow = CliRunner().invoke(app, ["verify", str(tmp_path / "good")], env={"COLUMNS": "20"})
-    assert "  what was found: 7 files are there and can be read, schema 1\n" in narrow.stdout
+    assert "  what was found: 7 files are there and can be read, schema 2\n" in narrow.stdout
     bad = run("extract", *OWN, "--gamma", "-1", "--out", str(tmp_path / "bad"))
     assert bad.exit_code == 2
     failed = run(

@@ -16,8 +16,9 @@ from bise import BadInput, ExtractConfig, TrainConfig
 from bise.cli.app import app
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
+from bise.jobs.data_sources import rho_of
+from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import PAPER, architecture, recipe, splits, start
-from bise.jobs.sources import device_named, rho_of
 from bise.jobs.train import finetune_settings, recipe_of
 from bise.methods.finetuning import owning
 from bise.network.architectures.pretrained import bert, resnet18
@@ -279,6 +280,7 @@ def test_train_extract_finetune_shrink_audit(tmp_path, data_root):
     assert chosen["extract"]["batch_size"] == 256
     assert chosen["extract"]["weights"] == "paper"
     assert recipe_of(chosen["source"]).rho == (0.9, 0.8)
+    assert chosen["source"]["model"] == chosen["source"]["data"] == "recipe:multi-color-mnist"
     assert summary_of(found)["weights"]["before"] == summary["weights"]["sha256"]
     assert summary_of(found)["vanilla"]["unbiased"] == pytest.approx(summary["vanilla"]["unbiased"])
     result = run("finetune", found, "--preset", "paper", "--epochs", "1")

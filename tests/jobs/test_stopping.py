@@ -35,7 +35,8 @@ from bise.engine.checkpoints import Checkpoint
 from bise.engine.config import TrainConfig
 from bise.engine.training import _Training
 from bise.extraction.config import ExtractConfig
-from bise.jobs.demo import demo, digit_net
+from bise.jobs.demo import demo
+from bise.network.architectures.small import digit_net
 from bise.runs.folder import _difference
 from conftest import ROOT, copy_run, toy, toy_model
 from small_job import OWN, QUICK, splits

@@ -50,7 +50,7 @@ def states(folder, *more):
     """({promise: state}, exit code) by --json."""
     result = run("verify", folder, "--json", *more)
     found = json.loads(result.stdout)
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert found["holds"] == (result.exit_code == 0)
     return {promise["name"]: promise["state"] for promise in found["promises"]}, result.exit_code
 
@@ -291,7 +291,7 @@ def test_a_run_folder_brings_no_code_and_no_arguments(copied, monkeypatch):
     assert states(copied)[0]["weights"] == "unchecked"
     result = run("finetune", copied)
     assert result.exit_code == 2
-    assert "which only functions of bise take" in result.stderr
+    assert "which only bise's own keys take" in result.stderr
     assert not touched.exists()
 
 

@@ -13,7 +13,7 @@ import bise
 from bise import BadInput, BiseWarning, ExtractConfig, TrainConfig
 from bise.data import Labelled, labels
 from bise.engine.inputs import Inputs
-from bise.jobs.sources import model_of
+from bise.jobs.python_sources import model_of
 from bise.network.placement import place
 from bise.network.weights import fitting
 from conftest import toy, toy_model, trained

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 import bise
 from bise.base.errors import BadInput, BiseWarning
 from bise.cli.app import app
-from bise.jobs.demo import digit_net
-from bise.jobs.demo import splits as digits
+from bise.data.sets.digits import digits_split as digits
 from bise.jobs.extract import extract_job
+from bise.jobs.recipes import RECIPES, recipe
 from bise.jobs.sources import described_by, trust_run
+from bise.network.architectures.small import digit_net
 from bise.runs.trust import is_trusted, record_of, remember
 from conftest import ROOT, toy, toy_model, trained
 
@@ -135,7 +136,7 @@ COMMANDS = list(commands(Path(), Path()))
         {"data": "shutil:rmtree"},
         {"data": "runpy:run_path"},
         {"model": "trap:make"},
-        {"data": "trap:make", "model": "bise.jobs.demo:digit_net", "weights": None},
+        {"data": "trap:make", "model": "demo:digits", "model_arguments": {}, "weights": None},
         {"model": "bise.cli.app:main"},
     ],
     ids=lambda source: next(iter(source.values())),
@@ -160,7 +161,7 @@ def test_nothing_that_a_stranger_names_is_called_or_imported(strange, here, comm
         assert "so the page has no slider and samples" in told
     else:
         line = sentence(result)
-        assert all(repr(name) in line for name in source.values() if name and name != "bise.jobs.demo:digit_net")
+        assert all(repr(name) in line for name in source.values() if name and name != "demo:digits")
     assert "trap" not in sys.modules
 
 
@@ -203,7 +204,7 @@ def test_trust_is_said_once(strange, tmp_path, command):
         {"data": "shutil:rmtree"},
         {"weights": None},
         {"own": {"target": "y"}},
-        {"model": "bise.jobs.demo:digit_net"},
+        {"model": "demo:digits", "model_arguments": {}},
     ],
     ids=str,
 )
@@ -214,10 +215,11 @@ def test_an_edit_of_the_configuration_takes_the_trust_away(strange, changes):
     assert not is_trusted(strange, described_by(strange))
     assert sentence(run("shrink", strange))
     edit(strange, **before)
-    if "own" in changes:  # nor is what was added forgotten by setting the others back
-        assert not is_trusted(strange, described_by(strange))
-    else:
-        assert is_trusted(strange, described_by(strange))
+    if changes.keys() - before.keys():  # nor is what was added forgotten by setting the others back
+        taken = json.loads((strange / "config.json").read_text())["source"]
+        assert not is_trusted(strange, taken)
+        return
+    assert is_trusted(strange, described_by(strange))
 
 
 def test_an_edit_of_figures_leaves_the_trust(strange):
@@ -317,18 +319,57 @@ def test_trust_needs_a_run(mine):
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments"),
+    ("what", "key", "arguments"),
     [
-        ("bise.jobs.recipes:architecture", {"recipe": "civilcomments", "attn_implementation": "someone/kernels"}),
-        ("bise.jobs.recipes:architecture", {"recipe": "civilcomments", "hidden_size": "64"}),
-        ("bise.jobs.demo:digit_net", {"seed": [1]}),
-        ("bise.jobs.demo:splits", {"seed": 0, "rho": "0.5"}),
+        ("model", "recipe:civilcomments", {"attn_implementation": "someone/kernels"}),
+        ("model", "recipe:civilcomments", {"hidden_size": "64"}),
+        ("model", "recipe:civilcomments", {"recipe": "celeba"}),
+        ("model", "demo:digits", {"seed": [1]}),
+        ("model", "demo:digits", {"rho": 0.5}),
+        ("data", "demo:digits", {"seed": 0, "rho": "0.5"}),
+        ("data", "recipe:celeba", {"rho": [0.5, [0.5]]}),
+        ("data", "recipe:celeba", {"root": ["/"]}),
     ],
 )
-def test_our_own_functions_take_what_bise_writes_and_no_more(strange, function, arguments):
+def test_our_own_functions_take_what_bise_writes_and_no_more(strange, what, key, arguments):
     """Another library reads further settings, as the name of a kernel to be fetched and run."""
-    edit(strange, model=function, model_arguments=arguments, weights=None)
+    edit(strange, **{what: key, f"{what}_arguments": arguments, "weights": None})
     assert "which bise doesn't write" in sentence(run("shrink", strange))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("protocol", [None, "authors"])
+def test_a_recipe_of_either_protocol_brings_what_its_key_takes(tmp_path, name, protocol):
+    """What `bise train` writes of a recipe, and what an extraction on its data for masks adds."""
+    chosen = recipe(name, protocol=protocol)
+    data = {"rho": chosen.rho, "protocol": chosen.protocol, "seed": 0, "root": None, "select": "best", "limit": None}
+    source = {
+        "model": f"recipe:{name}",
+        "model_arguments": dict(chosen.shape),
+        "data": f"recipe:{name}",
+        "data_arguments": data | {"train": chosen.search},
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"schema": 2, "source": source}))
+    assert described_by(tmp_path) == json.loads(json.dumps(source))
+
+
+@pytest.mark.parametrize("name", ["trap:make", "bise.jobs.recipes:architecture", "recipe:made-up", "demo:digit_net"])
+@pytest.mark.parametrize("arguments", [{}, {"recipe": "celeba"}])
+def test_only_our_keys_have_arguments(strange, here, name, arguments):
+    """Arguments, be they none, say that a name is a key: whatever else has some is refused, and never called."""
+    edit(strange, model=name, model_arguments=arguments)
+    for more in ((), ("--trust",)):
+        assert f"gives {name!r} arguments, which only bise's own keys take" in sentence(run("shrink", strange, *more))
+    assert "trap" not in sys.modules
+
+
+def test_a_function_that_is_called_as_a_key_is_not_taken_for_it(strange, here):
+    """recipe.py may be a file of the user's own: its functions are asked for, and are no recipes of ours."""
+    (here / "recipe.py").write_text("import test_trust\ndef celeba(): return test_trust.make()\n")
+    edit(strange, model="recipe:celeba")
+    assert "'recipe:celeba'" in sentence(run("shrink", strange))
+    assert run("shrink", strange, "--trust").exit_code == 0
+    assert sys.modules.pop("recipe").__file__ == str(here / "recipe.py")
 
 
 @pytest.mark.parametrize("name", ["weights", "data", "root"])
@@ -348,7 +389,7 @@ def test_a_page_shows_no_files_that_a_stranger_chose(strange, tmp_path):
     rows = "".join(f"{i % 2},{i % 3 == 0:d},{part},dear diary {i}\n" for i, part in enumerate(["train", "test"] * 40))
     secret.write_text("y,b,part,note\n" + rows)
     columns = {"target": "y", "bias": "b", "split_column": "part", "features": "note"}
-    edit(strange, model="bise.jobs.demo:digit_net", weights=None, data=str(secret), own=columns)
+    edit(strange, model="demo:digits", model_arguments={}, weights=None, data=str(secret), own=columns)
     result = run("report", strange)
     assert result.exit_code == 0
     assert "the page would show some; if you want that, give --trust" in result.stderr
@@ -429,9 +470,10 @@ def our_own(folder):
             bottleneck=None,
             sites=None,
             source={
-                "model": "bise.jobs.demo:digit_net",
+                "model": "demo:digits",
+                "model_arguments": {},
                 "weights": None,
-                "data": "bise.jobs.demo:splits",
+                "data": "demo:digits",
                 "data_arguments": arguments,
             },
             progress=lambda *_: None,

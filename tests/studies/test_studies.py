@@ -66,7 +66,7 @@ def test_every_study_runs_as_a_trial(name, folder):
     assert done["left"] == 0
     assert done["done"] + done["known"] == len(plan)
     content = json.loads((folder / "results" / f"{name}.json").read_text())
-    assert (content["schema"], content["study"], content["scale"]) == (1, name, "smoke")
+    assert (content["schema"], content["study"], content["scale"]) == (2, name, "smoke")
     assert {row["config_hash"] for row in content["rows"]} == set(plan)
     for row in content["rows"]:
         assert f"torch {torch.__version__.split('+')[0]}" in row["device"]

@@ -19,7 +19,7 @@ from bise.cli.refit import refit
 from bise.cli.reproduce import reproduce
 from bise.cli.usage import OneSentence
 from bise.cli.verify import verify
-from bise.jobs.sources import own_data
+from bise.jobs.own_options import own_data
 
 app = typer.Typer(
     cls=OneSentence,
@@ -147,8 +147,8 @@ def train(
     with _guard(resumable=True):
         from bise.base.files import finite
         from bise.cli.terminal import Bars, audit_table, console, show_place, show_table
+        from bise.jobs.data_sources import rho_of
         from bise.jobs.recipes import recipe
-        from bise.jobs.sources import rho_of
         from bise.jobs.train import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
@@ -356,7 +356,8 @@ def finetune(
     with _guard(resumable=True):
         from bise.cli.terminal import Bars, show_run
         from bise.jobs.finetune import finetune_job
-        from bise.jobs.sources import described_by, device_named, source_of, trust_run
+        from bise.jobs.python_sources import device_named
+        from bise.jobs.sources import described_by, source_of, trust_run
         from bise.jobs.train import finetune_settings
 
         if trust:

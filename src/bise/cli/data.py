@@ -9,7 +9,7 @@ import typer
 
 from bise.base.output import show, show_json
 from bise.cli.guard import JsonOption, guard
-from bise.jobs.sources import own_data
+from bise.jobs.own_options import own_data
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
 

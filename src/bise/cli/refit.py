@@ -41,8 +41,9 @@ def refit(
     """Fit the last linear layer anew on the subnetwork's features, all groups evenly; no other weight changes."""
     with guard(resumable=True):
         from bise.cli.terminal import Bars, show_run
+        from bise.jobs.python_sources import device_named
         from bise.jobs.refit import refit_job
-        from bise.jobs.sources import device_named, source_of, trust_run
+        from bise.jobs.sources import source_of, trust_run
 
         changes: dict[str, Any] = {"on": on, "folds": folds, "seed": seed, "keep_worse": keep_worse}
         changes |= {"l2": tuple(l2)} if l2 else {}

@@ -35,7 +35,8 @@ def verify(
         from bise.base.errors import BadInput
         from bise.base.files import SCHEMA
         from bise.cli.terminal import console, show_table
-        from bise.jobs.sources import data_of, model_of, model_of_run, trust_run
+        from bise.jobs.python_sources import model_of
+        from bise.jobs.sources import data_of, model_of_run, trust_run
         from bise.jobs.verification import verify as check
 
         if weights is not None and model is None:

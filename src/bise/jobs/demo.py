@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import hashes, identities
@@ -19,25 +18,9 @@ from bise.engine.config import TrainConfig
 from bise.extraction.config import ExtractConfig
 from bise.jobs.pipeline import Work, extraction, finetuning, finish, origin_of, shrinking, silent, train_vanilla
 from bise.jobs.steps import evidence
+from bise.network.architectures.small import digit_net
 from bise.network.saving import load
 from bise.runs.folder import Run, note_job
-
-WIDTHS = (24, 48, 96)
-
-
-def digit_net(seed: int = 0) -> nn.Module:
-    """A small convnet for 16 × 16 digits, its weights drawn from `seed`."""
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
-        torch.manual_seed(seed)
-        layers: list[nn.Module] = []
-        for before, width in zip((3, *WIDTHS), WIDTHS, strict=False):
-            layers += [nn.Conv2d(before, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
-        return nn.Sequential(*layers[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTHS[-1], 10))
-
-
-def splits(split: str, *, seed: int, rho: float) -> Any:
-    """The demo's data as the other commands ask for it, so that they work on its run folder too."""
-    return coloured_digits(rho=rho, seed=seed)[split]
 
 
 def demo(
@@ -64,9 +47,10 @@ def demo(
     whole = {
         "command": f"bise demo --seed {seed} --rho {rho:g}",
         "source": {
-            "model": "bise.jobs.demo:digit_net",
+            "model": "demo:digits",
+            "model_arguments": {},
             "weights": "model.safetensors",
-            "data": "bise.jobs.demo:splits",
+            "data": "demo:digits",
             "data_arguments": {"seed": seed, "rho": rho},
         },
         "seed": seed,

@@ -16,16 +16,18 @@ from bise.runs.reading import Missing, RunFiles
 def check_files(run: RunFiles) -> str:
     if run.troubles:
         raise Broken("; ".join(run.troubles))
-    return f"{run.count} files are there and can be read, schema {SCHEMA}"
+    first = min((row["schema"] for row in run.rows), default=SCHEMA)
+    told = f"schema {SCHEMA}" if first == SCHEMA else f"schema {first} as {SCHEMA}"
+    return f"{run.count} files are there and can be read, {told}"
 
 
 def check_configuration(run: RunFiles) -> str:
     """config.json says what the jobs were in fact given."""
     config = run.need(run.config, "config.json")
     if config.get("job") == "train":
-        recipe, arguments = config["recipe"], config["source"]["data_arguments"]
-        same("the recipe's name", recipe["name"], arguments["recipe"])
-        same("the seed", config["seed"], arguments["seed"], recipe["train"]["seed"])
+        recipe, source = config["recipe"], config["source"]
+        same("the recipe's key", f"recipe:{recipe['name']}", source["model"], source["data"])
+        same("the seed", config["seed"], source["data_arguments"]["seed"], recipe["train"]["seed"])
         return "config.json agrees with itself"
     given = {"subnetwork": config.get("extract")}
     given |= dict.fromkeys(("finetuned", "dense_finetuned"), run.summary.get("finetune"))

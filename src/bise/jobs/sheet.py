@@ -8,7 +8,7 @@ from typing import Any
 from bise.base.errors import BadInput
 from bise.data.core.contract import Labelled, labels
 from bise.data.own.sheet import contact_sheet
-from bise.jobs.sources import splits_of
+from bise.jobs.data_sources import splits_of
 from bise.jobs.steps import split_of
 
 SHEET_SIZE = "96"

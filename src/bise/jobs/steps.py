@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput, caution
-from bise.base.files import read_json
 from bise.base.plain import check_plain
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress
@@ -27,6 +26,7 @@ from bise.network.saving import load
 from bise.network.subnetwork import Subnetwork
 from bise.runs.folder import begun_jobs
 from bise.runs.older import check_not_an_older_demo
+from bise.runs.schema import read
 
 Splits = Callable[[str], Any]
 NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
@@ -76,7 +76,7 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
     """Which of {name: data} aren't what they were when the run in `folder` was made, as far as it noted that."""
-    noted = read_json(folder / "config.json").get("sha256") or {}
+    noted = read(folder / "config.json").get("sha256") or {}
     if any(is_older(noted.get(name)) for name in splits):
         caution(
             f"an earlier version noted which data {folder} was made from, so whether they changed isn't known; extract"

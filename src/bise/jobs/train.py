@@ -18,10 +18,11 @@ from bise.engine.checkpoints import EVERY
 from bise.engine.config import TrainConfig
 from bise.extraction.config import PRESETS
 from bise.jobs.pipeline import Work, audited, finish, train_vanilla
+from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import Recipe, preset_finetuning, recipe, splits, start
-from bise.jobs.sources import device_named
 from bise.network.twin import check_finite_weights, fingerprint
 from bise.runs.folder import Run
+from bise.runs.trust import is_key
 
 
 def train_job(
@@ -47,7 +48,6 @@ def train_job(
     chosen = replace(chosen, train=own, select=select or chosen.select)
     where = device_named(device)
     arguments: dict[str, Any] = {
-        "recipe": chosen.name,
         "rho": chosen.rho,
         "protocol": chosen.protocol,
         "seed": seed,
@@ -55,7 +55,7 @@ def train_job(
         "select": chosen.select,
         "limit": limit,
     }
-    train, test = splits("train", **arguments), splits("test", **arguments)
+    train, test = (splits(name, recipe=chosen.name, **arguments) for name in ("train", "test"))
     assert train is not None
     assert test is not None
     cells = labels(train, progress=progress)
@@ -89,10 +89,10 @@ def train_job(
 def _source(chosen: Recipe, shape: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """What the commands that follow find model and data by."""
     return {
-        "model": "bise.jobs.recipes:architecture",
-        "model_arguments": {"recipe": chosen.name, **shape},
+        "model": f"recipe:{chosen.name}",
+        "model_arguments": shape,
         "weights": "model.safetensors",
-        "data": "bise.jobs.recipes:splits",
+        "data": f"recipe:{chosen.name}",
         "data_arguments": arguments,
     }
 
@@ -112,12 +112,13 @@ def _about_data(work: Work, tested: int) -> dict[str, Any]:
 
 def recipe_of(source: dict[str, Any]) -> Recipe | None:
     """The recipe behind a run's source, or None where model and data are the user's own."""
-    arguments = source.get("data_arguments") or {}
-    if source.get("data") != "bise.jobs.recipes:splits" or "recipe" not in arguments:
+    kind, _, name = str(source.get("data")).partition(":")
+    if kind != "recipe" or not is_key(source, "data"):
         return None
+    arguments = source["data_arguments"]
     rho = arguments.get("rho")
     return recipe(
-        arguments["recipe"],
+        name,
         rho=tuple(rho) if isinstance(rho, list) else rho,
         protocol=arguments.get("protocol"),
         seed=arguments.get("seed", 0),

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.base.files import read_bytes, read_json, read_tensors
+from bise.base.files import read_bytes, read_tensors
 from bise.base.plain import check_plain
 from bise.runs.older import rows_today, summary_today
+from bise.runs.schema import read
 
 MODELS = {
     "vanilla": "before",
@@ -130,7 +131,7 @@ def read_facts(folder: Path) -> Facts:
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} holds no config.json; name a run folder that bise wrote")
     check_plain(folder)
-    config = read_json(folder / "config.json")
+    config = read(folder / "config.json")
     if not (folder / "summary.json").is_file():
         raise BadInput(
             f"{folder} holds no summary.json, so its run isn't finished; let it finish, or go on with --resume"
@@ -139,12 +140,12 @@ def read_facts(folder: Path) -> Facts:
     sites: list[str] = []
     if (folder / "subnetwork" / "subnetwork.json").is_file():
         tensors = read_tensors(folder / "subnetwork" / "subnetwork.safetensors")
-        listed = read_json(folder / "subnetwork" / "subnetwork.json").get("sites") or []
+        listed = read(folder / "subnetwork" / "subnetwork.json").get("sites") or []
         sites = [site["name"] for site in listed if f"masks.{site['name']}" in tensors]  # in the network's order
     return Facts(
         folder=folder.name or str(folder),
         place=place_of(folder),
-        summary=summary_today(config, read_json(folder / "summary.json")),
+        summary=summary_today(config, read(folder / "summary.json")),
         config=config,
         finetune=_optional(folder / "finetune.json"),
         refit=_optional(folder / "refit.json"),
@@ -157,7 +158,7 @@ def read_facts(folder: Path) -> Facts:
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read(path) if path.is_file() else {}
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

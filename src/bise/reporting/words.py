@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.reporting.facts import Facts, place_of
+from bise.runs.trust import is_key
 
 FEW = 20
 """Samples below which a group's figure is uncertain."""
@@ -211,11 +212,11 @@ def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> 
         "limit": arguments.get("limit"),
         "out": out,
     }
-    return f"bise train {shlex.quote(str(arguments.get('recipe', '')))}{_options(options)}"
+    return f"bise train {shlex.quote(str(source.get('data', '')).removeprefix('recipe:'))}{_options(options)}"
 
 
 def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
-    made = str(source.get("data", "")).startswith(("bise.jobs.recipes:", "bise.jobs.demo:"))
+    made = is_key(source, "data")
     # such a run's weights lie in the folder of the run that trained them
     where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
     if not made:

@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,13 +14,16 @@ from typing import Any
 import torch
 
 from bise.base.errors import BadInput, NonFinite, caution
-from bise.base.files import SCHEMA, append_bytes, finite, read_bytes, read_json, write_bytes, write_json, writing
+from bise.base.files import read_bytes, read_json, write_bytes, write_json, writing
 from bise.base.locks import NAME, Lock
 from bise.base.plain import check_plain, make_folder, move, remove, remove_empty, remove_folder
 from bise.base.version import VERSION
+from bise.data.core.arguments import SPLITS
 from bise.data.core.contract import Log
+from bise.data.core.identity import is_older
 from bise.engine.checkpoints import EVERY, key_of
-from bise.runs.events import append_events
+from bise.runs.log import append_log, check_tensorboard, rows_of_others
+from bise.runs.schema import read, read_bare
 
 CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
@@ -75,17 +77,27 @@ class Run:
             if self.path.name == "config.json" and not _is_bare(self.folder):
                 raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
             return None
-        earlier = {key: value for key, value in read_json(self.path).items() if key not in ("schema", "machine")}
+        earlier = _given(read(self.path))
         if earlier != self.config:
-            remedy = "choose another folder with --out"
-            if self.path.name != "config.json":
-                remedy = f"delete {self.path} to replace what was made by it, or work on a copy of the folder"
-            where = f" ({_difference(earlier, self.config)})"
-            raise BadInput(f"{self.folder} holds a run of another configuration{where}; {remedy}")
+            raise self._refusal(earlier)
+        self.key = key_of(_given(read_json(self.path)))  # as its checkpoints have it, be they of an earlier schema
         if self.states.exists() or not (self.folder / "summary.json").exists():
             return None
         summary = read_summary(self.folder)
         return summary if self.job not in CONFIGURATIONS or self.job in summary else None
+
+    def _refusal(self, earlier: dict[str, Any]) -> BadInput:
+        """The sentence about another run in this folder, or this one by other hashes."""
+        remedy = "choose another folder with --out"
+        if self.path.name != "config.json":
+            remedy = f"delete {self.path} to replace what was made by it, or work on a copy of the folder"
+        if _known_otherwise(earlier, self.config):
+            return BadInput(
+                f"{self.folder} holds this run as an earlier version began it, whose hashes of the data say nothing"
+                f" about today's, so that it can't go on here; {remedy}"
+            )
+        where = f" ({_difference(earlier, self.config)})"
+        return BadInput(f"{self.folder} holds a run of another configuration{where}; {remedy}")
 
     def _open(self, resume: bool) -> None:
         """Take the folder for this process, and begin, or go on where that is wanted."""
@@ -198,7 +210,7 @@ class Run:
     def _forget(self, part: str) -> None:
         """Drop what was logged of a part."""
         path = self.folder / "metrics.jsonl"
-        others = b"".join(_rows_of_others(path, part))
+        others = b"".join(rows_of_others(path, part))
         if not path.exists() or read_bytes(path) != others:
             write_bytes(path, others)
         for name in (part, f"{part}-2"):
@@ -214,7 +226,7 @@ class Run:
         path = self.states / f"{part}.json"
         if not path.exists():
             write_json(path, make())
-        return {key: value for key, value in read_json(path).items() if key != "schema"}
+        return read_bare(path)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary; what is still to come, the report, may fail without harm."""
@@ -223,7 +235,7 @@ class Run:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    return {key: value for key, value in read_json(folder / "summary.json").items() if key != "schema"}
+    return read_bare(folder / "summary.json")
 
 
 def note_job(folder: Path, job: str, config: Mapping[str, Any]) -> None:
@@ -281,6 +293,18 @@ def _is_left(path: Path) -> bool:
     return path.name == NAME or path.match(".*.part")
 
 
+def _given(content: dict[str, Any]) -> dict[str, Any]:
+    """What a job was given, without what its file tells beside."""
+    return {key: value for key, value in content.items() if key not in ("schema", "machine")}
+
+
+def _known_otherwise(there: dict[str, Any], here: dict[str, Any]) -> bool:
+    """Whether two configurations differ in nothing but hashes of data that an earlier version made."""
+    noted, found = there.get("sha256") or {}, here.get("sha256") or {}
+    older = {split: found[split] for split in SPLITS if is_older(noted.get(split)) and split in found}
+    return bool(older) and there | {"sha256": noted | older} == here
+
+
 def _difference(there: Any, here: Any, name: str = "") -> str:
     """The first field in which two configurations differ."""
     if isinstance(there, dict) and isinstance(here, dict):
@@ -289,41 +313,6 @@ def _difference(there: Any, here: Any, name: str = "") -> str:
             if one != other:
                 return _difference(one, other, f"{name}.{key}" if name else key)
     return f"{name} is {there!s:.60} there and {here!s:.60} here"
-
-
-def _rows_of_others(path: Path, part: str) -> Iterator[bytes]:
-    """The whole lines of metrics.jsonl that are not a part's."""
-    for line in read_bytes(path).splitlines(keepends=True) if path.exists() else ():
-        with suppress(ValueError):  # half a line, by a process that died
-            if line.endswith(b"\n") and json.loads(line).get("job") != part:
-                yield line
-
-
-def append_log(path: Path, job: str, *, tensorboard: bool = False) -> Log:
-    """A function that takes a row of figures and appends it to `metrics.jsonl` under the job's name.
-
-    With `tensorboard`, its numbers go to event files in the folder `events` beside it as well.
-    """
-    if tensorboard:
-        check_tensorboard()
-    events: dict[str, Log] = {}
-
-    def write(row: dict[str, Any]) -> None:
-        line = json.dumps({"schema": SCHEMA, "job": job, **finite(row)}) + "\n"
-        append_bytes(path, line.encode())
-        if tensorboard:  # its files are there from the first row on, and not for a job that refuses its input
-            name = f"{job}-{row['run']}" if "run" in row else job
-            if name not in events:
-                events[name] = append_events(path.parent / "events" / name)
-            events[name](row)
-
-    return write
-
-
-def check_tensorboard() -> None:
-    """Refuse the flag before any work is done where TensorBoard isn't there."""
-    if find_spec("tensorboard") is None:
-        raise BadInput("tensorboard is not installed; install the extra: pip install 'bise[log]'")
 
 
 def machine() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.base.files import read_json
+from bise.runs.schema import read
 
 PARTS = {"finetune": "finetuned", "dense": "dense_finetuned"}
 """{a part in the log of an earlier demo: its name today}"""
@@ -20,7 +20,7 @@ def is_older_demo(config: Mapping[str, Any]) -> bool:
 
 def check_not_an_older_demo(folder: Path) -> None:
     """Refuse to finetune one: its files to deploy are of the network that it finetuned itself."""
-    if is_older_demo(read_json(folder / "config.json")):
+    if is_older_demo(read(folder / "config.json")):
         raise BadInput(
             f"{folder} is a demo of an earlier version, which keeps its finetuning as it is; finetune a run of its own:"
             f" bise extract --from {folder} --out FOLDER first"

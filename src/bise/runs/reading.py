@@ -11,9 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from bise.base.errors import BadInput
-from bise.base.files import SCHEMA, read_bytes, read_hashed, read_json
+from bise.base.files import SCHEMA, read_bytes, read_hashed
 from bise.base.plain import check_plain
 from bise.runs.older import is_older_demo, rows_today, summary_today
+from bise.runs.schema import read
 
 
 class Missing(Exception):
@@ -109,7 +110,7 @@ def _expected(run: RunFiles) -> list[str]:
 
 def _json(run: RunFiles, name: str) -> dict[str, Any]:
     try:
-        content = read_json(run.folder / name)
+        content = read(run.folder / name)
     except BadInput as error:
         run.troubles.append(str(error))
         return {}

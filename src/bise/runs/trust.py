@@ -8,29 +8,28 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput, caution
 
-_SHAPE = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}
-OURS = {
-    "bise.jobs.demo:digit_net": {"seed"},
-    "bise.jobs.demo:splits": {"seed", "rho"},
-    "bise.jobs.recipes:architecture": {"recipe", *_SHAPE},
-    "bise.jobs.recipes:splits": {"recipe", "rho", "protocol", "seed", "root", "select", "limit"},
-}
-"""{function that a run may name without anybody's consent: what it may be called with}"""
-TEXTS = ("recipe", "protocol", "root", "select")
-"""Those of these arguments that are texts; the others are numbers."""
 LONGEST = 80
 """Characters of a name that a sentence shows."""
 
 
-def check_source(run: Path, source: dict[str, Any], *, options: Container[str]) -> None:
-    """Refuse a source that chooses what a foreign function is called with, a folder that brings code, and nonsense."""
+def check_source(
+    run: Path,
+    source: dict[str, Any],
+    *,
+    options: Container[str],
+    keys: Mapping[str, Mapping[str, Mapping[str, tuple[type, ...]]]],
+) -> None:
+    """Refuse a source that chooses what a foreign function is called with, a folder that brings code, and nonsense.
+
+    `keys` says {"model" or "data": {key: {argument: its types}}}: what may be called without anybody's consent.
+    """
     own, texts = source.get("own") or {}, [source.get("model"), source.get("data"), source.get("weights") or ""]
     known = isinstance(own, dict) and all(
         name in options and isinstance(value, int if name == "length" else str) for name, value in own.items()
@@ -38,15 +37,8 @@ def check_source(run: Path, source: dict[str, Any], *, options: Container[str]) 
     if not known or not all(isinstance(text, str) and "\0" not in text for text in texts):
         raise BadInput(f"{run}/config.json says of model and data what bise doesn't write; take back what was edited")
     for what in ("model", "data"):
-        arguments = source.get(f"{what}_arguments") or {}
-        if not isinstance(arguments, dict) or (arguments and source[what] not in OURS):
-            raise BadInput(f"{run}/config.json gives {source[what]!r} arguments, which only functions of bise take")
-        odd = next((name for name, value in arguments.items() if not _fits(source[what], name, value)), None)
-        if odd is not None:
-            raise BadInput(
-                f"{run}/config.json calls {source[what]} with {odd!r:.{LONGEST}}, which bise doesn't write; take back"
-                " what was edited"
-            )
+        if is_key(source, what):
+            _check_key(run, source[what], source[f"{what}_arguments"], keys[what])
     for path in _paths(source):
         if _waits(path):
             raise BadInput(
@@ -57,12 +49,28 @@ def check_source(run: Path, source: dict[str, Any], *, options: Container[str]) 
         raise BadInput(f"{code} is code, and a run folder holds none; move it away if it is yours")
 
 
-def _fits(function: str, name: str, value: Any) -> bool:
-    """Whether a function of ours takes such an argument: a library behind it may read others as it likes."""
-    if name not in OURS[function]:
+def is_key(source: dict[str, Any], what: str) -> bool:
+    """Whether a source names its model or its data by a key of bise's: these alone have arguments, or an empty {}."""
+    return f"{what}_arguments" in source
+
+
+def _check_key(run: Path, name: str, arguments: Any, keys: Mapping[str, Mapping[str, tuple[type, ...]]]) -> None:
+    if not isinstance(arguments, dict) or name not in keys:
+        raise BadInput(f"{run}/config.json gives {name!r:.{LONGEST}} arguments, which only bise's own keys take")
+    odd = next((one for one, value in arguments.items() if not _fits(keys[name].get(one), value)), None)
+    if odd is not None:
+        raise BadInput(
+            f"{run}/config.json calls {name} with {odd!r:.{LONGEST}}, which bise doesn't write; take back what was"
+            " edited"
+        )
+
+
+def _fits(types: tuple[type, ...] | None, value: Any) -> bool:
+    """Whether an argument is one that a key takes: a library behind it may read others as it likes."""
+    if types is None:
         return False
-    values = value if name == "rho" and isinstance(value, list) else [value]
-    return all(one is None or isinstance(one, str if name in TEXTS else (int, float)) for one in values)
+    values = value if isinstance(value, list) and list in types else [value]
+    return all(one is None or (isinstance(one, types) and not isinstance(one, list)) for one in values)
 
 
 def _paths(source: dict[str, Any]) -> Iterator[Path]:
@@ -87,14 +95,14 @@ def _waits(path: Path) -> bool:
 
 
 def functions_of(source: dict[str, Any]) -> dict[str, str]:
-    """{"model" or "data": the function that a source names for it}, without our own."""
+    """{"model" or "data": the function that a source names for it}, where it isn't one of our keys."""
     found = {}
     if source.get("model"):
         found["model"] = source["model"]
     data = source.get("data") or ""
     if ":" in data and not Path(data).is_absolute():  # whether a file lies there now may be another's to say
         found["data"] = data
-    return {what: name for what, name in found.items() if name not in OURS}
+    return {what: name for what, name in found.items() if not is_key(source, what)}
 
 
 def shows_files(source: dict[str, Any]) -> bool:
@@ -102,7 +110,9 @@ def shows_files(source: dict[str, Any]) -> bool:
     from bise.data import names
 
     data = source.get("data")
-    return bool(data) and data not in OURS and data not in names() and "data" not in functions_of(source)
+    if not data or is_key(source, "data"):
+        return False
+    return data not in names() and "data" not in functions_of(source)
 
 
 def check_trusted(run: Path, source: dict[str, Any], part: str, *, remedy: str = "--trust") -> None:

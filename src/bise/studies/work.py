@@ -22,8 +22,8 @@ import torch
 from bise.base.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
 from bise.data.core.contract import Progress
 from bise.engine.precision import repeatable_convolutions
+from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import AUTHORS
-from bise.jobs.sources import device_named
 from bise.studies.job import Job
 from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, row_of

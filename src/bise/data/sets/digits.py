@@ -54,6 +54,11 @@ def coloured_digits(*, rho: float = 0.95, seed: int = 0, copies: int = 8) -> dic
     return out
 
 
+def digits_split(split: str, *, seed: int, rho: float) -> Labelled:
+    """One split of them, as a run folder asks for it."""
+    return coloured_digits(rho=rho, seed=seed)[split]
+
+
 def _shifted(digits: Tensor, generator: torch.Generator) -> Tensor:
     """Each digit moved by up to one pixel along each axis."""
     padded = F.pad(digits, (1, 1, 1, 1))

@@ -1,10 +1,13 @@
-"""The two small architectures of the paper: SimpleConvNet for BiasedMNIST, an MLP for Multi-Color MNIST."""
+"""The two small architectures of the paper: SimpleConvNet for BiasedMNIST, an MLP for Multi-Color MNIST; the demo's."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from bise.base.checking import check_choice
+
+DIGIT_WIDTHS = (24, 48, 96)
 
 
 class SimpleConvNet(nn.Module):
@@ -56,3 +59,13 @@ class MLP(nn.Module):
         for layer in self.hidden:
             x = layer(x)
         return self.fc(x)
+
+
+def digit_net(seed: int = 0) -> nn.Module:
+    """A small convnet for 16 × 16 digits, its weights drawn from `seed`."""
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+        torch.manual_seed(seed)
+        layers: list[nn.Module] = []
+        for before, width in zip((3, *DIGIT_WIDTHS), DIGIT_WIDTHS, strict=False):
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*layers[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(DIGIT_WIDTHS[-1], 10))
