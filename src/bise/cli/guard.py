@@ -1,4 +1,4 @@
-"""What every command shares: how it ends when something is wrong, and --json."""
+"""How every command ends when something is wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,13 +14,6 @@ from bise.base.errors import BadInput, BiseWarning, Unwritable, cautions_go_to
 from bise.base.output import one_line, tell
 from bise.cli import interrupts
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust", help="Call the functions that the run names, now and until its config.json says otherwise."
-    ),
-]
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from bise.base.output import show, show_json
-from bise.cli.guard import JsonOption, guard
+from bise.cli.guard import guard
+from bise.cli.shared import DataRootOption, DeviceOption, JsonOption
 
 
 def reproduce(
@@ -37,7 +38,7 @@ def reproduce(
     processes: Annotated[
         int, typer.Option(help="Jobs at a time, each in a process of its own; rows then have no seconds.")
     ] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: DeviceOption = "auto",
     weights: Annotated[
         str | None, typer.Option(help="Where ResNet-18 or BERT starts: imagenet, scratch, or a file.")
     ] = None,
@@ -47,7 +48,7 @@ def reproduce(
             "--compile", help="On a GPU, let torch.compile fuse what it can while vanilla models are trained."
         ),
     ] = False,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+    data_root: DataRootOption = None,
     page: Annotated[bool, typer.Option("--page", help="Write docs/results.md and its figures from results.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Name the studies, and what is missing of each.")] = False,
     as_json: JsonOption = False,
