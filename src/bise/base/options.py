@@ -60,7 +60,7 @@ class Option:
     def help(self) -> str:
         """The line for the command line."""
         default = f"{self.default:g}" if isinstance(self.default, (int, float)) else str(self.default)
-        return (self.rules.help or "").replace("{default}", default).replace("{choices}", listed(self.rules.choices))
+        return (self.rules.help or "").replace("{default}", default).replace("{choices}", either(self.rules.choices))
 
     def check(self, value: Any) -> None:
         """Refuse what isn't of the field's kind, one of its choices or in its range."""
@@ -140,6 +140,6 @@ def said(usual: Any, values: Mapping[str, Any], *, of_recipe: bool = False) -> d
     return out
 
 
-def listed(words: Sequence[str]) -> str:
-    """One, two or three."""
+def either(words: Sequence[str]) -> str:
+    """Words as "one, two or three"."""
     return " or ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)

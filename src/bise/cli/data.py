@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bise.base.output import show, show_json
+from bise.cli.flags import flagged
 from bise.cli.guard import guard
 from bise.cli.shared import DataRootOption, JsonOption
 from bise.jobs.sources import own_data
@@ -31,6 +33,7 @@ def data_check(
 
         with Bars() as bars:
             found = check_job(source, own, files=files, progress=bars)
+        found = replace(found, warnings=tuple(map(flagged, found.warnings)))
         if as_json:
             show_json({"schema": SCHEMA, **finite(found.as_dict())})
         else:

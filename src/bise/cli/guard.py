@@ -13,6 +13,7 @@ import typer
 from bise.base.errors import BadInput, BiseWarning, Unwritable, cautions_go_to
 from bise.base.output import one_line, tell
 from bise.cli import interrupts
+from bise.cli.flags import flagged
 
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
@@ -50,9 +51,9 @@ def _warnings_told() -> Iterator[None]:
 
     def say(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if VERBOSE.get() or issubclass(category, BiseWarning):
-            tell(f"warning: {message}")
+            tell(f"warning: {flagged(str(message))}")
 
-    with warnings.catch_warnings(), cautions_go_to(lambda sentence: tell(f"warning: {one_line(sentence)}")):
+    with warnings.catch_warnings(), cautions_go_to(lambda sentence: tell(f"warning: {flagged(one_line(sentence))}")):
         if VERBOSE.get():
             warnings.simplefilter("always")
         warnings.simplefilter("always", BiseWarning)
@@ -63,7 +64,7 @@ def _warnings_told() -> Iterator[None]:
 def _told(error: Exception, resumable: bool) -> int:
     """Say what went wrong; gives the exit code."""
     if isinstance(error, BadInput):
-        tell(f"bise: {' '.join(str(error).splitlines())}")
+        tell(f"bise: {flagged(' '.join(str(error).splitlines()))}")
         return 2
     if isinstance(error, Unwritable):
         remedy = ", then go on with --resume" if resumable else " and run the same command again"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bise.base.options import listed
+from bise.base.options import either
 from bise.cli.guard import guard
 from bise.cli.settings import sets
 from bise.cli.shared import (
@@ -96,7 +96,7 @@ def finetune(
     *,
     preset: Annotated[
         str,
-        typer.Option(help=f"{PRESETS[0]}; or {listed(PRESETS[1:])}: its weights, by the recipe's settings if any."),
+        typer.Option(help=f"{PRESETS[0]}; or {either(PRESETS[1:])}: its weights, by the recipe's settings if any."),
     ] = PRESETS[0],
     settings: dict[str, Any],
     trust: TrustOption = False,

@@ -73,11 +73,11 @@ class Run:
         """The summary of this very run, or None where there is more to do; any other run is refused."""
         if not self.path.exists():
             if self.path.name == "config.json" and not _is_bare(self.folder):
-                raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
+                raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with out=…")
             return None
         earlier = {key: value for key, value in read_json(self.path).items() if key not in ("schema", "machine")}
         if earlier != self.config:
-            remedy = "choose another folder with --out"
+            remedy = "choose another folder with out=…"
             if self.path.name != "config.json":
                 remedy = f"delete {self.path} to replace what was made by it, or work on a copy of the folder"
             where = f" ({_difference(earlier, self.config)})"
@@ -97,7 +97,7 @@ class Run:
             begun = self.path.exists()
             if begun and self.finished is None and not resume:
                 raise BadInput(
-                    f"{self.folder} holds this run, begun and not finished; go on with --resume, or choose another"
+                    f"{self.folder} holds this run, begun and not finished; go on with resume=True, or choose another"
                     " folder"
                 )
             if self.finished is None:
@@ -142,7 +142,7 @@ class Run:
 
     def _unwritable(self, error: OSError) -> BadInput:
         own = self.path.name == "config.json"
-        remedy = "choose another folder with --out" if own else "work on a copy of the run"
+        remedy = "choose another folder with out=…" if own else "work on a copy of the run"
         return BadInput(f"{self.folder} can't be written ({error.strerror}); {remedy}")
 
     def __enter__(self) -> Run:
@@ -253,7 +253,7 @@ def check_complete(folder: Path) -> None:
     jobs = [job for job in begun_jobs(folder) if job not in CONFIGURATIONS]
     if jobs or not (folder / "summary.json").exists():
         job = jobs[0] if jobs else "the job"
-        raise BadInput(f"{folder} isn't finished; run {job} again with --resume first")
+        raise BadInput(f"{folder} isn't finished; run {job} again with resume=True first")
 
 
 def begun_jobs(folder: Path) -> list[str]:
