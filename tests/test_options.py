@@ -85,7 +85,8 @@ def settings_of(*arguments):
 
 def test_a_command_is_given_what_was_set_and_what_holds_in_every_preset():
     assert settings_of("x") == {"place": "x", "loud": False, "flag": False, "seed": 0}
-    words = ["x", "--loud", "--width", "4", "--rate", "0.25", "--how", "odd", "--some", "0.5", "--some", "2", "--flag", "--no-either-way", "--seed", "7"]
+    words = ["x", "--loud", "--width", "4", "--rate", "0.25", "--how", "odd", "--some", "0.5", "--some", "2"]
+    words += ["--flag", "--no-either-way", "--seed", "7"]
     assert settings_of(*words) == {
         "place": "x", "loud": True, "width": 4, "rate": 0.25, "how": "odd", "some": (0.5, 2.0), "flag": True,
         "either_way": False, "seed": 7,
