@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import bise
 from bise import BadInput
 from bise.cli.app import app
+from bise.cli.flags import flagged
 from bise.cli.terminal import check_lines
 from bise.data import Labelled
 from bise.data.own.check import check
@@ -200,7 +201,7 @@ def test_features_that_extraction_would_refuse_are_refused_here(tmp_path, column
         assert f"{path}: {refused}" in result.stderr
         with pytest.raises(BadInput) as error:  # as extraction reads it
             read_table(path, target="y", bias="b", split_column="part")
-        assert result.stderr == f"bise: {error.value}\n"
+        assert result.stderr == f"bise: {flagged(str(error.value))}\n"
 
 
 def test_a_table_without_training_rows_is_checked_by_its_labels(tmp_path):

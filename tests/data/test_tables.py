@@ -156,10 +156,10 @@ def test_features_that_can_not_be_made_are_named_with_their_file(tmp_path):
     new = write(tmp_path, "age,y,b\n1,0,0\nold,1,1\n", "new.csv")
     with pytest.raises(BadInput, match=r"new.csv: column 'age' holds 'old' in row 2, and in training"):
         table(new, target="y", bias="b", like=train)
-    with pytest.raises(BadInput, match=r"none.csv: no column is left for the features; name them with --features"):
+    with pytest.raises(BadInput, match=r"none.csv: no column is left for the features; name them with features=…"):
         table(write(tmp_path, "y,b\n0,0\n1,1\n", "none.csv"), target="y", bias="b")
     ids = write(tmp_path, "id,y,b\n" + "".join(f"n{i},{i % 2},{i % 3 % 2}\n" for i in range(1001)), "ids.csv")
-    with pytest.raises(BadInput, match=r"ids.csv: column 'id' has 1,001 different texts, .* with --features"):
+    with pytest.raises(BadInput, match=r"ids.csv: column 'id' has 1,001 different texts, .* with features=…"):
         table(ids, target="y", bias="b")
 
 

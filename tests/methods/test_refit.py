@@ -277,7 +277,7 @@ def test_what_is_worse_on_val_is_refused(parts, tmp_path):
     with torch.no_grad():
         said = sub(val.tensors[0]).argmax(1)  # who judges by these finds nothing better than what there is
     partial = Labelled(val.dataset, y=said, b=val.b, classes=3, bias_classes=3)
-    with pytest.warns(BiseWarning, match="refit was refused, and 5 stays as it was.*100.0% to .*--keep-worse"):
+    with pytest.warns(BiseWarning, match="refit was refused, and 5 stays as it was.*100.0% to .*keep_worse=True"):
         found = bise.refit(sub, train, val=partial)
     assert found.record["refused"]
     assert found.record["val"]["before"]["unbiased"] == 1 > found.record["val"]["after"]["unbiased"]

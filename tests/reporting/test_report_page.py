@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import fields
 from html.parser import HTMLParser
 from inspect import signature
 from itertools import pairwise
@@ -18,6 +17,7 @@ from typer.testing import CliRunner
 from bise import ExtractConfig, TrainConfig
 from bise.base.errors import BadInput, BiseWarning
 from bise.base.markup import embedded, tag
+from bise.base.options import commanded
 from bise.cli import app as cli
 from bise.cli.app import app
 from bise.methods.refit.config import RefitConfig
@@ -208,16 +208,24 @@ def test_the_reproducing_commands_name_the_device_and_whole_numbers(picture_run,
     assert " --device cpu " in "".join(parsed(picture_run).text["code"])
 
 
-def settable(command, config):
-    """What an option of the command sets in the configuration; --weights is a file."""
-    return sorted(set(signature(command).parameters) & {field.name for field in fields(config)} - {"weights"})
+def values_for(config):
+    """A value for every field that a command offers, of its kind and none that it has by default."""
+    return {
+        name: not one.default if one.kind is bool else [2, 3] if one.many else "text" if one.kind is str else 3
+        for name, one in commanded(config).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "config"), [(cli.extract, ExtractConfig), (cli.finetune, TrainConfig), (cli.refit, RefitConfig)]
+)
+def test_a_command_has_the_options_of_its_configuration(command, config):
+    assert commanded(config).keys() <= signature(command).parameters.keys()
 
 
 def test_the_reproducing_commands_name_every_setting_that_has_an_option():
-    found = {name: "text" if name in ("mi", "bn", "sampler") else 3 for name in settable(cli.extract, ExtractConfig)}
-    config = {"preset": "balanced", "extract": found | {"baseline": False, "augment": True}}
-    tuned = dict.fromkeys(settable(cli.finetune, TrainConfig), 2)
-    fitted = dict.fromkeys(settable(cli.refit, RefitConfig), 2) | {"l2": [2, 3]}
+    found, tuned, fitted = (values_for(config) for config in (ExtractConfig, TrainConfig, RefitConfig))
+    config = {"preset": "balanced", "extract": found}
     facts = SimpleNamespace(config=config, summary={"finetune": tuned}, finetune={}, refit={"refit": fitted}, place="x")
     extract, refit, finetune = commands(facts)
     assert " --l2 2 --l2 3" in refit
@@ -225,8 +233,22 @@ def test_the_reproducing_commands_name_every_setting_that_has_an_option():
         options = {word.removeprefix("--no-").removeprefix("--").replace("-", "_") for word in line.split()}
         assert set(names) <= options
     assert "--no-baseline" in extract
+    assert "--augment" in extract
+    assert refit.endswith(" --keep-worse")
+    assert "keep" not in commands(SimpleNamespace(**vars(facts) | {"refit": {"refit": {"keep_worse": False}}}))[1]
     assert "baseline" not in commands(facts_with(facts, baseline=True))[0]
     assert "jitter" not in commands(facts_with(facts, jitter=0.0))[0]
+    assert "--augment" not in commands(facts_with(facts, augment=False))[0]
+
+
+def test_the_run_of_a_recipe_says_whether_it_augments():
+    source = {"data": "bise.jobs.recipes:splits", "weights": "runs/vanilla/model.safetensors"}
+    fields = {"augment": False, "baseline": False, "precision": "fp32", "jitter": 0.0, "steps": None}
+    config = {"preset": "paper", "extract": fields, "source": source}
+    facts = SimpleNamespace(config=config, summary={}, finetune={}, refit={}, place="x")
+    assert commands(facts) == ["bise extract --from runs/vanilla --preset paper --no-augment --out x"]
+    (other,) = commands(facts_with(facts, baseline=True, precision="bf16", augment=True))
+    assert other == ("bise extract --from runs/vanilla --preset paper --augment --baseline --precision bf16 --out x")
 
 
 def facts_with(facts, **changes):

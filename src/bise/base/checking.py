@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from bise.base.errors import BadInput
@@ -21,33 +20,6 @@ def check_share(rho: float) -> None:
 def check_number(name: str, value: Any) -> None:
     if not isinstance(value, (int, float)):
         raise BadInput(f"{name}={value!r} must be a number")
-
-
-def check_positive(**values: float | None) -> None:
-    for name, value in values.items():
-        check_number(name, 1 if value is None else value)
-        if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name}={value} must be a number greater than 0")
-
-
-def check_at_least_zero(**values: float | None) -> None:
-    for name, value in values.items():
-        check_number(name, 1 if value is None else value)
-        if value is not None and not 0 <= value < math.inf:
-            raise BadInput(f"{name}={value} must be a number, 0 or more")
-
-
-def check_whole(**values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and (not isinstance(value, int) or not -(2**63) <= value < 2**63):
-            raise BadInput(f"{name}={value!r} must be a whole number")
-
-
-def check_momentum(**values: float) -> None:
-    for name, value in values.items():
-        check_number(name, value)
-        if not 0 <= value < 1:
-            raise BadInput(f"{name}={value} is out of range; give a value from 0 to below 1")
 
 
 def check_shares_of_alignment(rho: Any) -> None:

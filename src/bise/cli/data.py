@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bise.base.output import show, show_json
-from bise.cli.guard import JsonOption, guard
+from bise.cli.flags import flagged
+from bise.cli.guard import guard
+from bise.cli.shared import DataRootOption, JsonOption
 from bise.jobs.own_options import own_data
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
@@ -30,6 +33,7 @@ def data_check(
 
         with Bars() as bars:
             found = check_job(source, own, files=files, progress=bars)
+        found = replace(found, warnings=tuple(map(flagged, found.warnings)))
         if as_json:
             show_json({"schema": SCHEMA, **finite(found.as_dict())})
         else:
@@ -67,7 +71,7 @@ def data_sheet(
 @data_app.command("download", epilog="Example: bise data download mnist --data-root data")
 def data_download(
     name: Annotated[str, typer.Argument(help="Which files: mnist.")],
-    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+    data_root: DataRootOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fetch a data set's original files and check them; what is there already is left alone."""

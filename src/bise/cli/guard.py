@@ -1,4 +1,4 @@
-"""What every command shares: how it ends when something is wrong, and --json."""
+"""How every command ends when something is wrong."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from bise.base.errors import BadInput, BiseWarning, Unwritable, cautions_go_to
 from bise.base.output import one_line, tell
 from bise.cli import interrupts
+from bise.cli.flags import flagged
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust", help="Call the functions that the run names, now and until its config.json says otherwise."
-    ),
-]
 VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
@@ -57,9 +51,9 @@ def _warnings_told() -> Iterator[None]:
 
     def say(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if VERBOSE.get() or issubclass(category, BiseWarning):
-            tell(f"warning: {message}")
+            tell(f"warning: {flagged(str(message))}")
 
-    with warnings.catch_warnings(), cautions_go_to(lambda sentence: tell(f"warning: {one_line(sentence)}")):
+    with warnings.catch_warnings(), cautions_go_to(lambda sentence: tell(f"warning: {flagged(one_line(sentence))}")):
         if VERBOSE.get():
             warnings.simplefilter("always")
         warnings.simplefilter("always", BiseWarning)
@@ -70,7 +64,7 @@ def _warnings_told() -> Iterator[None]:
 def _told(error: Exception, resumable: bool) -> int:
     """Say what went wrong; gives the exit code."""
     if isinstance(error, BadInput):
-        tell(f"bise: {' '.join(str(error).splitlines())}")
+        tell(f"bise: {flagged(' '.join(str(error).splitlines()))}")
         return 2
     if isinstance(error, Unwritable):
         remedy = ", then go on with --resume" if resumable else " and run the same command again"

@@ -7,8 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.base.options import either
 from bise.base.output import show, show_json
-from bise.cli.guard import JsonOption, guard
+from bise.cli.guard import guard
+from bise.cli.shared import DataRootOption, DeviceOption, JsonOption
+from bise.extraction.config import PRESETS
 
 
 def reproduce(
@@ -22,7 +25,7 @@ def reproduce(
     only: Annotated[
         str | None, typer.Option(help="Only jobs of these kinds, with commas: vanilla, extract, finetune …")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="Only this preset: balanced, paper or authors.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"Only this preset: {either(PRESETS)}.")] = None,
     protocol: Annotated[
         str, typer.Option(help="authors, as in their code, where a study has it; paper, by the text; or all.")
     ] = "authors",
@@ -37,7 +40,7 @@ def reproduce(
     processes: Annotated[
         int, typer.Option(help="Jobs at a time, each in a process of its own; rows then have no seconds.")
     ] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: DeviceOption = "auto",
     weights: Annotated[
         str | None, typer.Option(help="Where ResNet-18 or BERT starts: imagenet, scratch, or a file.")
     ] = None,
@@ -47,7 +50,7 @@ def reproduce(
             "--compile", help="On a GPU, let torch.compile fuse what it can while vanilla models are trained."
         ),
     ] = False,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")] = None,
+    data_root: DataRootOption = None,
     page: Annotated[bool, typer.Option("--page", help="Write docs/results.md and its figures from results.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Name the studies, and what is missing of each.")] = False,
     as_json: JsonOption = False,
@@ -56,8 +59,8 @@ def reproduce(
     with guard(how="the same command goes on behind the last row that was written"):
         from bise.base.errors import BadInput
         from bise.cli.terminal import Bars
-        from bise.studies.catalogue import STUDIES, studies_named
-        from bise.studies.page import lines_of, read, write_page
+        from bise.studies.catalogue import studies_named
+        from bise.studies.page import write_page
         from bise.studies.reproduction import Limits
         from bise.studies.reproduction import reproduce as carry_out
         from bise.studies.scale import scale_named
@@ -69,9 +72,7 @@ def reproduce(
         if not (names or page or listed):
             raise BadInput("no study is named; give some, or all, or --list, or --page")
         if listed:
-            for study in STUDIES.values():
-                there, wanted = len(read(folder, study.name, chosen)), len(lines_of(study, chosen, ""))
-                show(f"{study.name:<20} {there:>3} of {wanted:>3} jobs  {study.title} ({study.place})")
+            _show_studies(folder, chosen)
             return
         done = {}
         if names:
@@ -104,6 +105,16 @@ def reproduce(
                 show(", ".join(f"{count} {word}" for word, count in done.items()))
         if page:
             show(write_page(folder, chosen, folder if chosen.short else Path("docs")))  # a trial's are no results
+
+
+def _show_studies(folder: Path, scale: Any) -> None:
+    """Each study, and how many of its jobs have a row."""
+    from bise.studies.catalogue import STUDIES
+    from bise.studies.page import lines_of, read
+
+    for study in STUDIES.values():
+        there, wanted = len(read(folder, study.name, scale)), len(lines_of(study, scale, ""))
+        show(f"{study.name:<20} {there:>3} of {wanted:>3} jobs  {study.title} ({study.place})")
 
 
 def _numbers(text: str, option: str, kind: Any) -> list[Any]:

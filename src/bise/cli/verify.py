@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from bise.base.output import show_json
-from bise.cli.guard import JsonOption, TrustOption, guard
+from bise.cli.guard import guard
+from bise.cli.shared import JsonOption, TrustOption
 
 SIGNS = {"holds": "✓ holds", "broken": "✗ broken", "unchecked": "○ unchecked"}
 

@@ -278,7 +278,7 @@ class Loop:
         against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
         said = (
             f"no mask was as good on val as the model itself ({name} {against}), so nothing is closed; `last` has the"
-            " last mask, and baseline=False (--no-baseline) selects among masks alone"
+            " last mask, and baseline=False selects among masks alone"
         )
         if value >= BY_HEART:
             said += "; if the model was trained on samples of val, give others, since it may know these by heart"

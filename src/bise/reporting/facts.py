@@ -134,7 +134,7 @@ def read_facts(folder: Path) -> Facts:
     config = read(folder / "config.json")
     if not (folder / "summary.json").is_file():
         raise BadInput(
-            f"{folder} holds no summary.json, so its run isn't finished; let it finish, or go on with --resume"
+            f"{folder} holds no summary.json, so its run isn't finished; let it finish, or go on with resume=True"
         )
     tensors: dict[str, Any] = {}
     sites: list[str] = []

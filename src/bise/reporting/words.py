@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bise.base.options import said
+from bise.engine.config import TrainConfig
+from bise.extraction.config import PRESETS, ExtractConfig
+from bise.methods.refit.config import RefitConfig
 from bise.reporting.facts import Facts, place_of
 from bise.runs.trust import is_key
 
@@ -167,20 +171,16 @@ def commands(facts: Facts) -> list[str]:
         lines.append(_refit_command(facts, out))
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
-        options = {key: tuned[key] for key in ("epochs", "lr", "batch_size", "sampler", "seed") if key in tuned}
-        options |= {key: tuned.get(key) or None for key in ("margin", "jitter")}
-        options["device"] = facts.finetune.get("device")
+        options = said(TrainConfig.finetuning(), tuned) | {"device": facts.finetune.get("device")}
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
     return lines + _shrink_commands(facts, out)
 
 
 def _refit_command(facts: Facts, out: str) -> str:
-    fields = facts.refit["refit"]
-    options = {key: fields[key] for key in ("on", "folds", "seed")}
+    options = said(RefitConfig(), facts.refit["refit"])
     options |= {"bottleneck": facts.refit.get("bottleneck"), "device": facts.refit.get("device")}
-    l2 = "".join(f" --l2 {_number(value)}" for value in fields["l2"])
-    return f"bise refit {out}{_options(options)}{l2}{' --keep-worse' if fields['keep_worse'] else ''}"
+    return f"bise refit {out}{_options(options)}"
 
 
 def _shrink_commands(facts: Facts, out: str) -> list[str]:
@@ -221,27 +221,24 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
-    fields = config["extract"]
-    named = ("gamma", "head_epochs", "mi", "margin", "smoothing", "bn", "batch_size", "steps", "upsilon", "patience")
-    options = where | {"preset": config.get("preset")} | {key: fields.get(key) for key in (*named, "seed")}
-    options["jitter"] = fields.get("jitter") or None
-    options |= {"bottleneck": config.get("bottleneck"), "device": config.get("device"), "out": out}
-    sites = "".join(f" --sites {shlex.quote(str(site))}" for site in config.get("sites") or [])
-    # a recipe may augment by itself, so that its run has to say it either way
-    augment = " --augment" if fields.get("augment") else " --no-augment" if made else ""
-    usual = config.get("preset") not in ("paper", "authors")
-    precision = fields.get("precision")
-    options["precision"] = None if precision == ("auto" if usual else "fp32") else precision
-    baseline = "" if fields.get("baseline", usual) == usual else " --no-baseline" if usual else " --baseline"
-    return f"bise extract{_options(options)}{augment}{baseline}{sites}"
+    preset = config.get("preset")
+    usual = getattr(ExtractConfig, preset if preset in PRESETS else PRESETS[0])()
+    options = where | {"preset": preset} | said(usual, config["extract"], of_recipe=made)
+    options |= {key: config.get(key) for key in ("bottleneck", "sites", "device")} | {"out": out}
+    return f"bise extract{_options(options)}"
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    return "".join(
-        f" --{key.replace('_', '-')} {value if key == 'out' else shlex.quote(_number(value))}"
-        for key, value in options.items()
-        if value is not None
-    )
+    return "".join(_option(key.replace("_", "-"), value) for key, value in options.items() if value is not None)
+
+
+def _option(flag: str, value: Any) -> str:
+    """As a shell takes it; `out` is a place that is quoted already."""
+    if isinstance(value, bool):
+        return f" --{flag}" if value else f" --no-{flag}"
+    if isinstance(value, (list, tuple)):
+        return "".join(_option(flag, one) for one in value)
+    return f" --{flag} {value if flag == 'out' else shlex.quote(_number(value))}"
 
 
 def _number(value: Any) -> str:

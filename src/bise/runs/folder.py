@@ -75,7 +75,7 @@ class Run:
         """The summary of this very run, or None where there is more to do; any other run is refused."""
         if not self.path.exists():
             if self.path.name == "config.json" and not _is_bare(self.folder):
-                raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with --out")
+                raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with out=…")
             return None
         earlier = _given(read(self.path))
         if earlier != self.config:
@@ -88,7 +88,7 @@ class Run:
 
     def _refusal(self, earlier: dict[str, Any]) -> BadInput:
         """The sentence about another run in this folder, or this one by other hashes."""
-        remedy = "choose another folder with --out"
+        remedy = "choose another folder with out=…"
         if self.path.name != "config.json":
             remedy = f"delete {self.path} to replace what was made by it, or work on a copy of the folder"
         if _known_otherwise(earlier, self.config):
@@ -109,7 +109,7 @@ class Run:
             begun = self.path.exists()
             if begun and self.finished is None and not resume:
                 raise BadInput(
-                    f"{self.folder} holds this run, begun and not finished; go on with --resume, or choose another"
+                    f"{self.folder} holds this run, begun and not finished; go on with resume=True, or choose another"
                     " folder"
                 )
             if self.finished is None:
@@ -154,7 +154,7 @@ class Run:
 
     def _unwritable(self, error: OSError) -> BadInput:
         own = self.path.name == "config.json"
-        remedy = "choose another folder with --out" if own else "work on a copy of the run"
+        remedy = "choose another folder with out=…" if own else "work on a copy of the run"
         return BadInput(f"{self.folder} can't be written ({error.strerror}); {remedy}")
 
     def __enter__(self) -> Run:
@@ -270,7 +270,7 @@ def check_complete(folder: Path) -> None:
     jobs = [job for job in begun_jobs(folder) if job not in CONFIGURATIONS]
     if jobs or not (folder / "summary.json").exists():
         job = jobs[0] if jobs else "the job"
-        raise BadInput(f"{folder} isn't finished; run {job} again with --resume first")
+        raise BadInput(f"{folder} isn't finished; run {job} again with resume=True first")
 
 
 def begun_jobs(folder: Path) -> list[str]:

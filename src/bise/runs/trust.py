@@ -115,7 +115,7 @@ def shows_files(source: dict[str, Any]) -> bool:
     return data not in names() and "data" not in functions_of(source)
 
 
-def check_trusted(run: Path, source: dict[str, Any], part: str, *, remedy: str = "--trust") -> None:
+def check_trusted(run: Path, source: dict[str, Any], part: str, *, remedy: str = "trust=True") -> None:
     """Refuse to call what a run names for its model or its data, unless the user has said that it may."""
     functions = functions_of(source)
     if part not in functions or is_trusted(run, source):
@@ -137,7 +137,7 @@ def check_shown(run: Path, source: dict[str, Any]) -> None:
     if shows_files(source) and not is_trusted(run, source):
         raise BadInput(
             f"{run} names data in {source['data']!r:.{LONGEST}}, and the page would show some; if you want that, give"
-            " --trust"
+            " trust=True"
         )
 
 
@@ -189,7 +189,7 @@ def remember_own(run: Path, source: dict[str, Any]) -> None:
     try:
         remember(run, source)
     except BadInput as error:
-        caution(f"later commands on {run} will ask for --trust: {error}", stacklevel=2)
+        caution(f"later commands on {run} will ask for trust=True: {error}", stacklevel=2)
 
 
 def record_of(run: Path) -> Path:

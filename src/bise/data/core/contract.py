@@ -164,8 +164,8 @@ def labels(
     if b is None:
         if need_bias:
             raise BadInput(
-                "the data set has no bias labels b; name their column with --bias (for a folder of pictures their csv"
-                " with --bias-csv), yield (x, y, b), wrap it in bise.data.Labelled(dataset, y=…, b=…), or let"
+                "the data set has no bias labels b; name their column with bias=… (for a folder of pictures their csv"
+                " with bias_csv=…), yield (x, y, b), wrap it in bise.data.Labelled(dataset, y=…, b=…), or let"
                 " bise.pseudo_bias make them"
             )
         b = torch.zeros(len(dataset), 1, dtype=torch.long)

@@ -94,7 +94,7 @@ def check(
     for name in ("val", "test"):
         if name not in there:
             lost = "the last mask is taken instead of the best" if name == "val" else "nothing is audited"
-            notes.append(f"there is no {name} split: {lost}; mark rows as {name}, or hold some out (--holdout 0.1,0.2)")
+            notes.append(f"there is no {name} split: {lost}; mark rows as {name}, or hold some out with holdout=…")
         elif train is not None:
             _covered(train, there[name], name, obstacles)
             judged = _known(there[name])
@@ -116,8 +116,8 @@ def _known(data: Any) -> tuple[Cells, int] | None:
         return labels(data), 0
     if data.b is None:
         raise BadInput(
-            "there is no bias to check; name its column with --bias, or, for a folder of pictures, the csv that has it"
-            " with --bias-csv"
+            "there is no bias to check; name its column with bias=…, or, for a folder of pictures, the csv that has it"
+            " with bias_csv=…"
         )
     b = data.b.unsqueeze(1) if data.b.dim() == 1 else data.b
     known = (b >= 0).all(1)

@@ -99,11 +99,11 @@ class Encoder:
     def fit(columns: Mapping[str, Strings], train: Tensor) -> Encoder:
         """From whole columns, by the rows in `train` [N] (bool): a column of numbers only is one of numbers."""
         if not columns:
-            raise BadInput("no column is left for the features; name them with --features (in Python features=[…])")
+            raise BadInput("no column is left for the features; name them with features=…")
         if not train.any():
             raise NoSplit(
-                "features are made by what the training rows hold, and there is none; mark rows as train, or name the"
-                " run that these rows are for with --run (in Python the training data with like=)"
+                "features are made by what the training rows hold, and there is none; mark rows as train, or name"
+                " what these rows are for with like=…"
             )
         rows = train.numpy()
         return Encoder(tuple(_fitted(name, column, rows) for name, column in columns.items()))
@@ -146,7 +146,7 @@ def _fitted(name: str, column: Strings, train: NDArray[np.bool_]) -> NumberColum
         if len(kept) > MOST_CATEGORIES:
             raise BadInput(
                 f"column {name!r} has {len(kept):,} different texts, too many for one-hot features; name the others"
-                " with --features (in Python features=[…]), or this one with --image or --text if it is the input"
+                " with features=…, or this one with image=… or text=… if it is the input"
             )
         return CategoryColumn(name=name, categories=tuple(kept))
     missing = np.isnan(numbers)

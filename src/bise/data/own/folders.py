@@ -87,7 +87,7 @@ def read_image_folder(
     if bias_csv is not None:
         biases = _biases(Path(bias_csv), files, file_column, bias, coding)
     elif bias:
-        raise BadInput(f"{folder} holds no biases; name the csv that does with --bias-csv (in Python bias_csv=)")
+        raise BadInput(f"{folder} holds no biases; name the csv that does with bias_csv=…")
     return Table.of(
         "class",
         targets,

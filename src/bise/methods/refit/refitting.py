@@ -204,5 +204,5 @@ def _worse(layer: LastLayer, figures: dict[str, Any]) -> str:
     before, after = (figures[key]["unbiased"] for key in ("before", "after"))
     return (
         f"the refit was refused, and {layer.name} stays as it was: the mean over groups on val would fall from"
-        f" {before:.1%} to {after:.1%}; keep_worse=True (--keep-worse) takes it all the same"
+        f" {before:.1%} to {after:.1%}; keep_worse=True takes it all the same"
     )

@@ -1,0 +1,90 @@
+"""`bise audit` and `bise report`: look at a model or at a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bise.base.output import show, show_json
+from bise.cli.guard import guard
+from bise.cli.shared import (
+    DataOption,
+    DeviceOption,
+    FromOption,
+    JsonOption,
+    ModelOption,
+    TrustOption,
+    WeightsOption,
+    WorkersOption,
+)
+from bise.jobs.own_options import own_data
+
+
+@own_data
+def audit(
+    own: dict[str, Any],
+    model: ModelOption = None,
+    data: DataOption = None,
+    weights: WeightsOption = None,
+    from_run: FromOption = None,
+    device: DeviceOption = "auto",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Which split to audit; default test, or, with --run, all of a file without splits."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
+    ] = None,
+    of: Annotated[
+        str, typer.Option(help="Which network of the run: subnetwork, refitted, finetuned, dense_finetuned.")
+    ] = "subnetwork",
+    trust: TrustOption = False,
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
+    with guard():
+        from bise.base.files import finite
+        from bise.cli.terminal import Bars
+        from bise.jobs.audit import audit_job
+        from bise.jobs.sources import given, given_for, trust_run
+
+        if trust and run is not None and from_run is None:
+            trust_run(run)
+        if run is None or from_run is not None:
+            network, load, _ = given(model, weights, data, own, from_run, device, trust=trust)
+        else:
+            network, load = given_for(run, model, weights, data, own, device)
+        same = run is not None and data is None and from_run in (None, run)
+        with Bars() as bars:
+            found = audit_job(network, load, run, of=of, split=split, same=same, workers=workers, progress=bars)
+        if as_json:
+            show_json(finite(found.as_dict()))
+        else:
+            where = f", on {split or 'test'}" if same or split else ""
+            show(found if run is None else f"{run}, {of}{where}:\n{found}")
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract, refit or finetune.")],
+    out: Annotated[Path | None, typer.Option(help="File to write; default report.html in the run folder.")] = None,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the run's page again: one file, no network, for a reader who knows no code."""
+    with guard():
+        from bise.cli.terminal import Bars
+        from bise.jobs.report import report_job
+        from bise.jobs.sources import trust_run
+
+        if trust:
+            trust_run(run)
+        with Bars() as bars:
+            path = report_job(run, out, progress=bars)
+        size = path.stat().st_size
+        if as_json:
+            show_json({"report": str(path), "bytes": size}, indent=None)
+        else:
+            show(f"{path}  ({size / 1000:.0f} kB)")

@@ -1,0 +1,46 @@
+"""The options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
+]
+WeightsOption = Annotated[
+    Path | None, typer.Option("--weights", help="Its weights, .safetensors or a state dict in .pt.")
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, or "
+        'package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
+        "or None where there is no such split; a function is imported and run.",
+    ),
+]
+FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
+DataRootOption = Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, where it was stopped.")]
+EveryOption = Annotated[
+    float, typer.Option("--checkpoint-every", min=0, help="Seconds between checkpoints, for --resume.")
+]
+BoardOption = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard's event files to RUN/events too.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead of a table.")]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Call the functions that the run names, now and until its config.json says otherwise."
+    ),
+]
+ExtractedArgument = Annotated[
+    Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")
+]
