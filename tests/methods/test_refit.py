@@ -92,7 +92,10 @@ def by_sklearn(z, y, share, l2, *, intercept=True):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("l2", L2)
 @pytest.mark.parametrize(("classes", "outputs"), [(4, 4), (2, 1)])
-def test_the_solver_agrees_with_scikit_learn(classes, outputs, l2, intercept):
+@pytest.mark.parametrize("way", ["by products", "factored, as on a GPU"])
+def test_the_solver_agrees_with_scikit_learn(monkeypatch, way, classes, outputs, l2, intercept):
+    if way != "by products":
+        monkeypatch.setattr(logistic, "_by_products", logistic.factored)
     z, y, share = random_problem(classes)
     problem = Problem(z, y, share, outputs=outputs, intercept=intercept)
     optimum = solve(problem, l2)

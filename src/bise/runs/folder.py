@@ -246,6 +246,7 @@ def note_job(folder: Path, job: str, config: Mapping[str, Any]) -> None:
 @contextmanager
 def sole(folder: Path) -> Iterator[None]:
     """While open, no other process works in the run folder; for what is done in one go."""
+    check_plain(folder)
     with writing(folder):
         lock = Lock(folder)
     try:

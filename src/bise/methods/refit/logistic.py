@@ -19,6 +19,8 @@ AT_ONCE = 1 << 16
 """Rows that are turned to float64 in one go …"""
 HELD = 2 << 30
 """… and bytes up to which they are kept so."""
+MOST_COEFFICIENTS = 4096
+"""Up to so many the Hessian is made and factored on a GPU: it would wait for the host at each of many products."""
 NOISE = 1e-6
 """A feature whose deviation is below this share of its largest value is constant: the rest is rounding of float32."""
 
@@ -115,6 +117,27 @@ class Problem:
             found = found + self._own(moved).T @ x
         return found
 
+    def hessian(self, softmax: list[Tensor], l2: float) -> Tensor:
+        """The Hessian [n, n] over theta's n coefficients, made regular where adding to all intercepts moves nothing."""
+        classes, width = self.outputs, len(self.scale) + 1
+        found = self.mean.new_zeros(classes, width, classes, width)
+        for (part, x), whole in zip(self.rows(), softmax, strict=True):
+            p, share = self._own(whole), self.share[part]
+            for i in range(classes):
+                for j in range(i + 1):
+                    block = x.T @ ((share * p[:, i] * (float(i == j) - p[:, j]))[:, None] * x)
+                    found[i, :, j] += block
+                    if i != j:
+                        found[j, :, i] += block
+        own = torch.arange(classes)
+        found[own, :, own] += l2 * torch.eye(width, dtype=found.dtype, device=found.device)
+        found[own, -1, own, -1] -= l2
+        if not self.intercept:
+            found[own, -1, own, -1] += 1
+        elif classes > 1:
+            found[:, -1, :, -1] += 1 / classes
+        return found.reshape(classes * width, classes * width)
+
     def _own(self, by_class: Tensor) -> Tensor:
         """The columns that have coefficients."""
         return by_class[:, -self.outputs :]
@@ -155,7 +178,24 @@ def solve(problem: Problem, l2: float, start: Tensor | None = None, distance: fl
 
 
 def _towards(problem: Problem, gradient: Tensor, softmax: list[Tensor], l2: float) -> Tensor:
-    """Newton's step, by conjugate gradients, the more exactly the smaller the gradient."""
+    """Newton's step: factored where that is cheap, else by conjugate gradients."""
+    if gradient.is_cuda and gradient.numel() <= MOST_COEFFICIENTS:
+        found = factored(problem, gradient, softmax, l2)
+        if found is not None:
+            return found
+    return _by_products(problem, gradient, softmax, l2)
+
+
+def factored(problem: Problem, gradient: Tensor, softmax: list[Tensor], l2: float) -> Tensor | None:
+    """Newton's step by Cholesky's factors; None where rounding leaves the Hessian without them."""
+    factor, failed = torch.linalg.cholesky_ex(problem.hessian(softmax, l2))
+    if int(failed):
+        return None
+    return torch.cholesky_solve(-gradient.reshape(-1, 1), factor).view_as(gradient)
+
+
+def _by_products(problem: Problem, gradient: Tensor, softmax: list[Tensor], l2: float) -> Tensor:
+    """Newton's step by conjugate gradients, the more exactly the smaller the gradient."""
     step, residual = torch.zeros_like(gradient), -gradient
     direction, square = residual, residual.square().sum()
     size = float(square.sqrt())
