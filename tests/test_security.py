@@ -40,9 +40,10 @@ NEEDED = {  # a call by this name has to say this
     "chosen.get_state_dict": ("weights_only", True),
 }
 ALLOWED = {  # what looks dangerous, and where it is meant
-    ("jobs/sources.py", "importlib.import_module"): "what --model and --data name",
+    ("jobs/python_sources.py", "importlib.import_module"): "what --model and --data name",
     ("__init__.py", "import_module"): "our own modules, when they are asked for",
     ("jobs/exporting.py", "torch.export.load"): "the file that was written a moment ago",
+    ("studies/origin.py", "subprocess"): "git, asked which commit our own source is of",
     ("data/own/folders.py", "datasets.load_from_disk"): "Arrow files and JSON",
 }
 LOADERS = {"import_module", "load_from_disk", "from_pretrained", "get_state_dict"}
@@ -61,7 +62,8 @@ def findings(tree, where):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             if names == ["pickle"] and [alias.name for alias in node.names] == ["UnpicklingError"]:
                 continue  # what torch.load raises
-            yield from (f"{where}:{node.lineno} imports {name}" for name in names if name.split(".")[0] in MODULES)
+            banned_modules = (name for name in names if name.split(".")[0] in MODULES and (where, name) not in ALLOWED)
+            yield from (f"{where}:{node.lineno} imports {name}" for name in banned_modules)
         if not isinstance(node, ast.Call):
             continue
         name = name_of(node.func)

@@ -268,7 +268,7 @@ def test_tensorboard_beside_the_metrics(tmp_path):
 
 
 def test_tensorboard_that_is_not_there_is_said_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("bise.runs.folder.find_spec", lambda name: None)
+    monkeypatch.setattr("bise.runs.log.find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"bise\[log\]"):
         append_log(tmp_path / "metrics.jsonl", "extract", tensorboard=True)
     result = run("extract", *OWN, *QUICK, "--tensorboard", "--out", str(tmp_path / "run"))

@@ -98,7 +98,7 @@ def test_extract_refit_shrink_verify_report(folder, tmp_path):
     good("report", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "The refitted network differs in its last layer alone" in page
-    assert "--on val --folds 5 --seed 0" in page
+    assert f"bise refit {folder} --on val" in page
     assert f"bise shrink {folder} --of refitted --out" in page
 
 

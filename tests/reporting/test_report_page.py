@@ -242,7 +242,7 @@ def test_the_reproducing_commands_name_every_setting_that_has_an_option():
 
 
 def test_the_run_of_a_recipe_says_whether_it_augments():
-    source = {"data": "bise.jobs.recipes:splits", "weights": "runs/vanilla/model.safetensors"}
+    source = {"data": "recipe:corrupted-cifar10", "data_arguments": {}, "weights": "runs/vanilla/model.safetensors"}
     fields = {"augment": False, "baseline": False, "precision": "fp32", "jitter": 0.0, "steps": None}
     config = {"preset": "paper", "extract": fields, "source": source}
     facts = SimpleNamespace(config=config, summary={}, finetune={}, refit={}, place="x")

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput, caution
+from bise.base.files import finite
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Log, Progress, labels
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
@@ -136,7 +137,7 @@ def _learned(
             result = loop.run()
     result.record |= {
         "job": "extract",
-        "config": asdict(config),
+        "config": finite(asdict(config)),
         "precision": precision,
         "weights_before": before,
         "weights_after": fingerprint(model),

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bise.base.files import finite
 from bise.data.core.sampling import Sampler
 from bise.engine.inference import infer
 from bise.extraction.config import ExtractConfig
@@ -84,7 +85,7 @@ def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subne
     record["selection"]["run"] = 1 if taken is found else 2
     tried = {name: refused["targets"][name] for name in ("margin", "smoothing")}
     record["targets"] |= {"right": found.record["targets"]["right"], "other": {**tried, "value": value[other]}}
-    record["config"] = asdict(config)
+    record["config"] = finite(asdict(config))
     record["seconds"] += refused["seconds"]
     record["phases"] = {phase: seconds + refused["phases"][phase] for phase, seconds in record["phases"].items()}
     return taken

@@ -140,15 +140,11 @@ def _carry_out(
             keep(key)
     tasks = [Task(key=key, job=item.job, config=item.config) for key, item in plan.items() if key not in known]
     wanted = {(task.job.recipe, task.job.side) for task in tasks if task.job.kind != "count"}
-    place = Place(
-        scale=scale,
-        cache=cache_folder,
-        device=device,
-        starts={name: starts(name) for name, _ in wanted},
-        roots={where: roots(*where) for where in wanted},
-        until=until,
-        processes=processes,
-    )
+    own: dict[str, Any] = {
+        "starts": {name: starts(name) for name, _ in wanted},
+        "roots": {where: roots(*where) for where in wanted},
+    }
+    place = Place(scale=scale, cache=cache_folder, device=device, until=until, processes=processes, **own)
     counts = {"done": 0, "known": len(plan) - len(tasks), "left": 0}
     numbers = {key: number for number, key in enumerate(plan, 1)}
     lacking: dict[str, str] = {}
