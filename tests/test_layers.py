@@ -87,6 +87,16 @@ def test_an_import_of_the_packages_front_is_red(copied):
     assert "Nothing in a room imports the package's front BROKEN" in said
 
 
+@pytest.mark.parametrize(("other", "code"), [("finetuning", 0), ("pseudo_labels", 1)])
+def test_a_new_method_may_know_finetuning_alone(copied, other, code):
+    path = copied / "src/bise/methods/new.py"
+    path.write_text(f"import bise.methods.{other}\n", encoding="utf-8")
+    found, said = contracts(copied)
+    path.unlink()
+    assert found == code, said
+    assert ("One method does not know another" in said.split("Contracts:")[1]) == (code == 1)
+
+
 def test_a_room_that_no_contract_names_is_red(copied):
     room = copied / "src/bise/attic"
     room.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,6 @@ _SETS: dict[str, Callable[..., Labelled]] = {
     "civilcomments": civilcomments,
     "biased-madlibs": biased_madlibs,
 }
-_NATURAL = ("celeba", "civilcomments")
-"""Sets whose bias is as it was found."""
 
 
 def names() -> tuple[str, ...]:
@@ -71,7 +70,7 @@ def load(
     """
     if name not in _SETS:
         raise BadInput(f"data set {name!r} is unknown; use {' or '.join(_SETS)}")
-    if name in _NATURAL and rho is not None:
-        raise BadInput(f"rho={rho} can't be set for {name}, whose bias is as it was found; leave it out")
+    if rho is not None and "rho" not in signature(_SETS[name]).parameters:
+        raise BadInput(f"rho={rho} can't be set for {name}, whose bias is fixed; leave it out")
     given: dict[str, Any] = {"rho": rho, "protocol": protocol}
     return _SETS[name](split, seed=seed, root=root, **{key: v for key, v in given.items() if v is not None})

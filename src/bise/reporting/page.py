@@ -21,6 +21,8 @@ from bise.reporting.words import percent, warnings
 
 ENDING = ": bise report"
 """Of the title of every page of ours; it stands among its first bytes."""
+SECTIONS = (accuracy, groups, sliding, samples, removed, course, verified, reproduce, words_used)
+"""The page from top to bottom: each takes the facts, and returns None where the run has nothing for it."""
 
 
 def page(facts: Facts) -> str:
@@ -31,7 +33,6 @@ def page(facts: Facts) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     title = f"{facts.folder}{ENDING}"
-    parts = [accuracy, groups, sliding, samples, removed, course, verified, reproduce, words_used]
     return "<!DOCTYPE html>\n" + tag(
         "html",
         tag(
@@ -45,7 +46,7 @@ def page(facts: Facts) -> str:
         tag(
             "body",
             tag("header", _bar(facts), tag("h1", headline(facts)), _lead(facts), _tiles(facts)),
-            tag("main", _mind(facts), [part(facts) for part in parts]),
+            tag("main", _mind(facts), [part(facts) for part in SECTIONS]),
             tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
             Html(f"<script>{script}</script>"),
         ),
