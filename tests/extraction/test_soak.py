@@ -13,6 +13,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory 
 
 
 @linux
+@pytest.mark.long
 def test_ten_extractions_leave_nothing_behind():
     spec = importlib.util.spec_from_file_location("soak", ROOT / "benchmarks" / "soak.py")
     module = importlib.util.module_from_spec(spec)

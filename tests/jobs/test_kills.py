@@ -144,7 +144,9 @@ WRITES = {
     "report": (1, 4, 5, 6, 8),
 }
 """A few of each command's: at which of them a quick test kills it."""
-SLOW = [pytest.param(name, marks=pytest.mark.long) if name in ("shrink", "export") else name for name in WRITES]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.long) if name in ("train", "shrink", "export") else name for name in WRITES
+]
 
 
 @pytest.mark.parametrize("name", SLOW)
