@@ -73,7 +73,7 @@ def words(text: str) -> str:
 
 @pytest.mark.data
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # short code on the page, closed by the collector
-@pytest.mark.parametrize("page", SHOWN)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.long) if p == "text.md" else p for p in SHOWN])
 def test_pages(tmp_path, monkeypatch, data_root, page):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

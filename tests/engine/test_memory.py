@@ -33,6 +33,7 @@ def benchmark():
     return module
 
 
+@pytest.mark.long
 @linux
 def test_peak_memory_on_streamed_data_stays_within_the_budget():
     apart, memory = benchmark().apart, 6_000_000

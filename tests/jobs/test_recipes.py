@@ -298,6 +298,7 @@ def test_few_conflicting_digits_are_finetuned_by_even_draws(rho, even):
     assert (settings.sampler, settings.margin) == (("balanced", 0.0) if even else ("natural", 0.8))
 
 
+@pytest.mark.long
 @pytest.mark.data
 def test_biased_mnist_trains_by_its_recipe_and_selects_on_val(tmp_path, data_root):
     vanilla, found = tmp_path / "vanilla", tmp_path / "found"

@@ -105,6 +105,7 @@ def run(*arguments):
     return json.loads(result.stdout)
 
 
+@pytest.mark.long
 def test_civilcomments_by_its_recipe(vocabulary, tmp_path):
     pytest.importorskip("onnxruntime")
     root = wilds(tmp_path)
