@@ -145,7 +145,7 @@ def refit(
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Do it again where it was stopped; it takes seconds.")
+        bool, typer.Option("--resume", help="Do it again from its start, where it was stopped.")
     ] = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,

@@ -31,7 +31,7 @@ def refit_job(
 ) -> dict[str, Any]:
     """Refit a run's subnetwork, audit it, save it as `refitted`, and add its figures to the run's summary.
 
-    It takes seconds, so that one that was stopped is done again.
+    Nothing is kept on the way, so that one that was stopped is done again.
     """
     started = time.perf_counter()
     config = RefitConfig(**changes)
