@@ -144,9 +144,7 @@ def refit(
     ] = None,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Do it again from its start, where it was stopped.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Do it again from its start, where it was stopped.")] = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
