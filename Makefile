@@ -8,7 +8,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 ONE := OMP_NUM_THREADS=1 # the models of the tests are small: a second thread would mostly wait
 BESIDE := -n auto --maxprocesses 4 --dist loadfile # a file's tests share what they prepared
 
-.PHONY: demo test test-all lint docs clean
+.PHONY: demo test test-all lint docs site dist clean
 
 demo: .venv/demo # stopped, it goes on
 	$(BIN)/bise demo --resume $(ARGS)
@@ -16,7 +16,7 @@ demo: .venv/demo # stopped, it goes on
 test: lint
 	$(ONE) $(BIN)/python -m pytest $(BESIDE) -m "not long"
 
-test-all: lint
+test-all: lint .venv/docs .venv/release
 	$(ONE) $(BIN)/python -m pytest $(BESIDE)
 
 lint: .venv/dev
@@ -31,6 +31,18 @@ docs: .venv/dev
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/index.py
 	$(if $(BISE_DATA),$(ONE) $(BIN)/python tests/test_docs.py)
+	$(MAKE) site
+
+site: .venv/docs # its notebooks run
+	rm -rf build/site
+	$(ONE) $(BIN)/python -m sphinx --quiet --fail-on-warning --fresh-env --conf-dir docs/site \
+	    --doctree-dir build/doctrees . build/site
+	@echo "open build/site/index.html"
+
+dist: .venv/release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 .venv/torch: constraints.txt
 	$(PYTHON) -m venv .venv
@@ -43,6 +55,14 @@ docs: .venv/dev
 
 .venv/dev: .venv/torch pyproject.toml
 	$(INSTALL) --editable '.[demo,data,vision,text,onnx,log,studies,dev]'
+	touch $@
+
+.venv/docs: .venv/dev
+	$(INSTALL) --editable '.[docs]'
+	touch $@
+
+.venv/release: .venv/dev
+	$(INSTALL) --editable '.[release]'
 	touch $@
 
 clean:

@@ -18,11 +18,11 @@ MARK, END = "<!-- table: bise reproduce --page -->", "<!-- end of table -->"
 HEAD = """# Results
 
 What the paper measures on BISE, table by table, and two studies of our own, by [`bise reproduce`](reproducing.md). This
-page is made from the files in [results/](../results) by `bise reproduce --page`: nothing on it is typed. *Italics* are
-the paper's own figures. The preset `paper` is Algorithm 1 to the letter, `balanced` our default; what the two do
-differently, and how we read what the paper leaves open, is in [departures](departures.md). Masks and epochs are
-selected on validation data, where there are any; the test set is looked at once for each network, and had a part in
-settings where it is said.
+page is made from the files in [results/](../results/README.md) by `bise reproduce --page`: nothing on it is typed.
+*Italics* are the paper's own figures. The preset `paper` is Algorithm 1 to the letter, `balanced` our default; what
+the two do differently, and how we read what the paper leaves open, is in [departures](departures.md). Masks and
+epochs are selected on validation data, where there are any; the test set is looked at once for each network, and had
+a part in settings where it is said.
 """
 
 
