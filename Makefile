@@ -1,10 +1,14 @@
 # Each target makes its own .venv and installs what it needs from constraints.txt.
-# PIP_ARGS passes through to pip, for instance to choose a build of torch.
+# PIP_ARGS passes through to pip, for instance to choose a build of torch. With the wheels for CUDA 13.0 (torch's site
+# lists the others; /whl/cpu has those without a GPU):
+#   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cu130"
+# torch and torchvision have to be of one build: make says so where they aren't.
 
 PYTHON ?= python3
 PIP_ARGS ?=
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
+FIT = $(BIN)/python environment/fit.py # whether the wheels fit together
 ONE := OMP_NUM_THREADS=1 # the models of the tests are small: a second thread would mostly wait
 BESIDE := -n auto --maxprocesses 4 --dist loadfile # a file's tests share what they prepared
 
@@ -50,11 +54,13 @@ dist: .venv/release
 	touch $@
 
 .venv/demo: .venv/torch pyproject.toml
-	$(INSTALL) --editable '.[demo,onnx]'
+	$(INSTALL) --editable '.[demo,vision,text,onnx]'
+	$(FIT)
 	touch $@
 
 .venv/dev: .venv/torch pyproject.toml
 	$(INSTALL) --editable '.[demo,data,vision,text,onnx,log,studies,dev]'
+	$(FIT)
 	touch $@
 
 .venv/docs: .venv/dev
