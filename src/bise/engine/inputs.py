@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from bise.base.errors import BadInput
 from bise.data.core.contract import input_of, stored, tensors_of
+from bise.data.core.loaders import Collated
 from bise.data.core.pictures import Pictures
 from bise.data.core.tokens import Sentences, Tokens
 from bise.data.core.transforms import JITTER_DRAWS, jittered
@@ -273,6 +274,13 @@ class _Refused:
     sentence: str
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """What a loader's own collate_fn has made."""
+
+    x: Any
+
+
 class _Lists:
     """Indices as the lists that a loader asks for, each made when it is due: a Python int takes 40 bytes."""
 
@@ -297,16 +305,20 @@ class _XOnly(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitems__(self, indices: list[int]) -> list[Any] | _Refused:
+    def __getitems__(self, indices: list[int]) -> list[Any] | _Refused | _Batch:
         try:
+            if isinstance(self.dataset, Collated):
+                return _Batch(self.dataset.batch(indices))
             return [input_of(self.dataset[index]) for index in indices]
         except BadInput as error:
             return _Refused(str(error))
 
 
-def _batched(samples: list[Any] | _Refused) -> Any:
+def _batched(samples: list[Any] | _Refused | _Batch) -> Any:
     if isinstance(samples, _Refused):
         return samples
+    if isinstance(samples, _Batch):
+        return samples.x
     try:
         return default_collate(samples)
     except (RuntimeError, TypeError, KeyError) as error:

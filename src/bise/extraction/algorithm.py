@@ -15,7 +15,7 @@ from torch import nn
 from bise.base.errors import BadInput, caution
 from bise.base.files import finite
 from bise.data.core.cells import Cells
-from bise.data.core.contract import Log, Progress, labels
+from bise.data.core.contract import Log, Progress, labels, unloaded
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.checks import check_kinds, check_outputs
 from bise.engine.frozen import frozen_part
@@ -63,6 +63,7 @@ def extract(
     if torch.is_inference_mode_enabled():
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
     kept = None if checkpoint is None else Path(checkpoint)
+    train, val = unloaded(train), unloaded(val)
 
     def run(config: ExtractConfig, attempt: int) -> Subnetwork:
         again = attempt == 2

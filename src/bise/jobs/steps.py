@@ -14,7 +14,7 @@ from torch import nn
 from bise.base.errors import BadInput, caution
 from bise.base.plain import check_plain
 from bise.data.core.cells import Cells
-from bise.data.core.contract import Progress
+from bise.data.core.contract import Progress, unloaded
 from bise.data.core.identity import data_sha256, is_older, same_samples
 from bise.engine.checks import check_outputs
 from bise.engine.inference import infer
@@ -38,7 +38,7 @@ FEW = 500
 def split_of(splits: Splits, name: str) -> Any:
     """What the user's function returns for a split; whatever it raises is said in a sentence."""
     try:
-        return splits(name)
+        return unloaded(splits(name))
     except BadInput:
         raise
     except (Exception, SystemExit) as error:

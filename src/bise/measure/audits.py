@@ -14,7 +14,7 @@ from bise.base.markup import tag
 from bise.base.notebook import share, table
 from bise.base.output import one_line
 from bise.data.core.cells import Cells
-from bise.data.core.contract import Alignment, Progress, labels
+from bise.data.core.contract import Alignment, Progress, labels, unloaded
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -182,6 +182,7 @@ def audit(
     None is up to four for picture files.
     """
     check_model(model)
+    data = unloaded(data)
     cells = labels(data, aligned=None if isinstance(aligned, Cells) else aligned, progress=progress)
     if isinstance(aligned, Cells):
         aligned.check_covers(cells, "data")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput
-from bise.data.core.contract import Progress, labels
+from bise.data.core.contract import Progress, labels, unloaded
 from bise.data.core.sampling import Sampler, strata
 from bise.engine.inputs import Inputs
 from bise.extraction.algorithm import batch_norm_tensors
@@ -33,6 +33,7 @@ def reestimate(
     ExtractConfig(steps=steps, batch_size=batch_size, balance=balance, seed=seed)  # the same checks
     if batch_size < 2:
         raise BadInput(f"batch_size={batch_size} gives BatchNorm no spread to measure; give 2 or more")
+    train = unloaded(train)
     cells = labels(train, progress=progress)
     inputs = Inputs(train, device_of(sub))
     sub.place(inputs.example())

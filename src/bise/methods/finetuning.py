@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.data.core.contract import Log, Progress, labels
+from bise.data.core.contract import Log, Progress, labels, unloaded
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.checks import check_kinds, check_outputs
 from bise.engine.config import TrainConfig
@@ -46,6 +46,7 @@ def finetune(
     config = TrainConfig.finetuning() if config is None else config
     check_kinds(model, config, TrainConfig)
     started = time.perf_counter()
+    train, val = unloaded(train), unloaded(val)
     needed = config.sampler == "balanced" or config.weights != "none" or config.margin > 0
     cells = labels(train, progress=progress, need_bias=needed)
     if needed:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
-from bise.data.core.contract import Labelled, Progress, PseudoLabelled, labels
+from bise.data.core.contract import Labelled, Progress, PseudoLabelled, labels, unloaded
 from bise.engine.config import TrainConfig
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -39,6 +39,7 @@ def pseudo_bias(
     the truly conflicting samples b̃ marks as such (recall), out of all that it marks (precision).
     """
     config = config or TrainConfig(epochs=epochs, lr=0.01)
+    train, on = unloaded(train), unloaded(on)
     learned = labels(train, need_bias=False, progress=progress)
     if isinstance(make_model, nn.Module):
         raise BadInput(f"make_model is a {type(make_model).__name__}; give a function that returns a fresh one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
+from bise.data.core.loaders import Collated, check_loader, collate_of
 from bise.data.core.naming import LabelNames
 from bise.data.core.transforms import Transform
 
@@ -48,7 +50,7 @@ class Labelled(Dataset[tuple[Any, int, Any]]):
         transform: Transform | None = None,
         names: LabelNames | None = None,
     ) -> None:
-        self.dataset = dataset
+        self.dataset = dataset = unloaded(dataset)
         self.transform = transform
         self.names = names
         self.y = label_tensor(y, "y")
@@ -117,6 +119,21 @@ class Deferred(Dataset[tuple[Tensor, ...]]):
         return (self.make(),)
 
 
+def unloaded(data: Any) -> Any:
+    """What a DataLoader reads, its own collate_fn included; anything else as it is."""
+    if not isinstance(data, DataLoader):
+        return data
+    check_loader(data)
+    dataset, collate = data.dataset, collate_of(data)
+    if collate is None:
+        return dataset
+    if not isinstance(dataset, Labelled):
+        return Collated(dataset, collate)
+    known = copy.copy(dataset)  # labels and names stay known
+    known.dataset, known.transform = Collated(dataset, collate), None
+    return known
+
+
 def stored(dataset: Any) -> tuple[Any, Transform | None]:
     """The data set whose x are as stored, and the transform that is still due, to be done in batches."""
     if isinstance(dataset, Labelled) and type(dataset).__getitem__ is Labelled.__getitem__:
@@ -150,6 +167,7 @@ def labels(
     progress: Progress | None = None,
 ) -> Cells:
     """The cells of `dataset`: those that a `Labelled` one knows, else by one counted pass over it."""
+    dataset = unloaded(dataset)
     if isinstance(dataset, Cells):
         return dataset
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):

@@ -12,7 +12,7 @@ from torch import nn
 
 from bise.base.errors import BadInput, caution
 from bise.data.core.cells import Cells
-from bise.data.core.contract import Progress, labels
+from bise.data.core.contract import Progress, labels, unloaded
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -58,6 +58,7 @@ def refit(
     if on != "train" and val is None:
         raise BadInput(f"on={on!r} fits the last layer on val, and there is none; give val, or fit on train")
     started = time.perf_counter()
+    train, val = unloaded(train), unloaded(val)
     cells = labels(train, progress=progress)
     inputs = Inputs(train, device_of(model), workers=workers)
     validation = None if val is None else Validation(val, cells, inputs, progress)
