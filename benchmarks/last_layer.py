@@ -18,13 +18,14 @@ from typing import Any
 import torch
 
 import bise
-from bise.base.files import write_json
+from bise.base.files import read_tensors, write_json, write_tensors
+from bise.data.core.cells import Cells
 from bise.data.core.contract import labels
 from bise.data.core.subset import subset
 from bise.engine.inputs import Inputs
 from bise.engine.training import fit
 from bise.engine.validation import Validation
-from bise.jobs.recipes import recipe, start
+from bise.jobs.recipes import Recipe, recipe, start
 from bise.methods.finetuning import owning
 from bise.studies.origin import machine
 
@@ -32,7 +33,24 @@ SIZES = (100, 300, 1000, 10_000)
 """Samples of val that a last layer is fitted on."""
 
 
-def rows(rho: float, seed: int, limit: int | None, epochs: int | None) -> list[dict[str, Any]]:
+def vanilla_of(
+    chosen: Recipe, seed: int, inputs: Inputs, cells: Cells, config: bise.TrainConfig, checkpoints: Path | None
+) -> torch.nn.Module:
+    """The vanilla model, from the checkpoint that `benchmarks/vanilla.py` or this script left, or trained now."""
+    network = owning(start(chosen, seed=seed)[0].to(inputs.device))
+    path = None if checkpoints is None else checkpoints / f"vanilla-{chosen.rho}-{seed}.safetensors"
+    if path is not None and path.exists():
+        network.bare().load_state_dict(read_tensors(path))
+        return network.bare().to(inputs.device).eval()
+    fit(network, inputs, cells, config)
+    if path is not None:
+        write_tensors(path, network.bare().state_dict())
+    return network.bare()
+
+
+def rows(
+    rho: float, seed: int, limit: int | None, epochs: int | None, checkpoints: Path | None
+) -> list[dict[str, Any]]:
     """One row for each network: what it has on test, and the seconds that its last step took."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = recipe("biased-mnist", rho=rho, seed=seed)
@@ -46,7 +64,6 @@ def rows(rho: float, seed: int, limit: int | None, epochs: int | None) -> list[d
     if epochs is not None:
         config, short = bise.TrainConfig(epochs=epochs, lr=0.01), {"steps": 1, "upsilon": 1, "early_stop": False}
     out: list[dict[str, Any]] = []
-    vanilla = owning(start(chosen, seed=seed)[0].to(device))
     inputs = Inputs(data["train"], device)
     judge = Validation(data["test"], cells, inputs, precision="fp32")
 
@@ -55,8 +72,7 @@ def rows(rho: float, seed: int, limit: int | None, epochs: int | None) -> list[d
         out.append({"rho": rho, "seed": seed, "network": name, "seconds": seconds, **judge(network), **more})
 
     begun = time.perf_counter()
-    fit(vanilla, inputs, cells, config)
-    model = vanilla.bare()
+    model = vanilla_of(chosen, seed, inputs, cells, config, checkpoints)
     note("vanilla", bise.subnetwork(model, {}), begun)
     begun = time.perf_counter()
     sub = bise.extract(model, data["train"], val=data["val"], config=bise.ExtractConfig.balanced(seed=seed, **short))
@@ -77,12 +93,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12])
     parser.add_argument("--limit", type=int, help="samples of each split, for a trial")
     parser.add_argument("--epochs", type=int, help="of the vanilla model, for a trial")
+    parser.add_argument("--checkpoints", type=Path, help="folder of vanilla models, read where they are, else written")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     found: list[dict[str, Any]] = []
     for seed in given.seeds:
         for rho in given.rho:
-            found += rows(rho, seed, given.limit, given.epochs)
+            found += rows(rho, seed, given.limit, given.epochs, given.checkpoints)
             write_json(given.out, {"machine": machine(), "rows": found})
             for row in found[-12:]:
                 print(
