@@ -54,9 +54,8 @@ def rows(
     """One row for each network: what it has on test, and the seconds that its last step took."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     chosen = recipe("biased-mnist", rho=rho, seed=seed)
-    data = {
-        split: bise.data.load("biased-mnist", split=split, rho=rho, seed=seed) for split in ("train", "val", "test")
-    }
+    how = {"rho": rho, "seed": seed, "protocol": chosen.protocol}  # what the recipe's vanilla model was trained on
+    data = {split: bise.data.load("biased-mnist", split=split, **how) for split in ("train", "val", "test")}
     if limit is not None:
         data = {split: subset(part, limit, seed) for split, part in data.items()}
     cells, config = labels(data["train"]), chosen.train
