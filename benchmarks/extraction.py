@@ -1,8 +1,8 @@
 """An extraction on BiasedMNIST, ours beside Algorithm 1 written literally, in one process: accuracy, seconds, ratio.
 
     python benchmarks/extraction.py --rho 0.95 --workers 0 --literal-batches 20 --out results/extraction_cpu.json
-    python benchmarks/extraction.py --scale full --seeds 0 1 2 --jobs default plain paper --checkpoints FOLDER \
-        --out results/extraction_cuda.json
+    python benchmarks/extraction.py --scale full --seeds 10 11 12 --jobs default plain paper --short-paper \
+        --checkpoints FOLDER --out results/extraction_cuda.json
 
 `full` is SimpleConvNet on 60,000 digits; its vanilla checkpoints are those that benchmarks/vanilla.py writes. `small`
 is a smaller one on the same digits at 14 × 14, for two CPU cores. The literal loop is timed over a few epochs of each

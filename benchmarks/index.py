@@ -30,11 +30,12 @@ COMMANDS = {
     "csv_check": "python benchmarks/csv_check.py",
     "extraction_cpu": "python benchmarks/extraction.py --rho 0.95 --workers 0 --literal-batches 20"
     " --out results/extraction_cpu.json",
-    "extraction_cuda": f"python benchmarks/extraction.py --scale full --seeds 0 1 2 --jobs default plain paper"
-    f" {CHECKPOINTS} --out results/extraction_cuda.json",
+    "extraction_cuda": f"python benchmarks/extraction.py --scale full --seeds 10 11 12 --jobs default plain paper"
+    f" --short-paper {CHECKPOINTS} --out results/extraction_cuda.json",
     "growth_cpu": "python benchmarks/growth.py --out results/growth_cpu.json",
     "growth_cuda": "python benchmarks/growth.py --device cuda --out results/growth_cuda.json",
     "kill": "python benchmarks/kill.py --kills 200 --seed 1 --out results/kill.json",
+    "last_layer": f"python benchmarks/last_layer.py --rho 0.99 0.997 {CHECKPOINTS} --out results/last_layer.json",
     "latency_cpu": "python benchmarks/latency.py --threads 2 --rounds 5",
     "latency_cuda": "python benchmarks/latency.py --device cuda",
     "madlibs": "python benchmarks/madlibs.py --out results/madlibs.json",
@@ -59,7 +60,6 @@ COMMITTED = {
     "corruptions": "436810e 2026-11-15",
     "csv_check": "17233d6 2026-11-15",
     "extraction_cpu": "9e4ac23 2026-11-16",
-    "extraction_cuda": "557f962 2026-11-15",
     "gamma": "8c1c8a4 2026-11-16",
     "growth_cpu": "fcb8c3c 2026-11-15",
     "kill": "d0df95b 2026-11-15",
@@ -67,7 +67,6 @@ COMMITTED = {
     "latency_cpu": "f474206 2026-11-15",
     "latency_cuda": "474036a 2026-11-15",
     "loss-ablation": "1fadcb7 2026-11-16",
-    "madlibs": "557f962 2026-11-15",
     "madlibs_small": "cb77815 2026-11-15",
     "mask-counts": "c602f09 2026-11-16",
     "memory": "fcb8c3c 2026-11-15",
@@ -82,7 +81,6 @@ COMMITTED = {
     "shrink_table": "c8a4db5 2026-11-15",
     "soak": "c30b8da 2026-11-15",
     "summary": "1fadcb7 2026-11-16",
-    "throughput": "557f962 2026-11-15",
     "unsupervised": "15f21dc 2026-11-16",
     "vanilla_biased_mnist": "557f962 2026-11-15",
 }

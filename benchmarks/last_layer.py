@@ -1,6 +1,6 @@
 """The last layer fitted anew, with our mask and without one, on train and on few samples of val.
 
-    BISE_DATA=data python benchmarks/last_layer.py --seeds 10 --out results/last_layer.json
+    BISE_DATA=data python benchmarks/last_layer.py --rho 0.99 0.997 --checkpoints FOLDER --out results/last_layer.json
 
 BiasedMNIST by the recipe's vanilla model, on seeds from which no setting was chosen (10 and up): mask by the default,
 then the last layer by `bise.refit`, of the masked network and of the vanilla one, on the training cells evenly and on
@@ -11,6 +11,7 @@ fits on val. Test is looked at once. Figures are the mean over groups on test.
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 import bise
-from bise.base.files import read_tensors, write_json, write_tensors
+from bise.base.files import read_json, read_tensors, write_json, write_tensors
 from bise.data.core.cells import Cells
 from bise.data.core.contract import labels
 from bise.data.core.subset import subset
@@ -29,8 +30,12 @@ from bise.jobs.recipes import Recipe, recipe, start
 from bise.methods.finetuning import owning
 from bise.studies.origin import machine
 
+RESULT = Path(__file__).parent.parent / "results" / "last_layer.json"
 SIZES = (100, 300, 1000, 10_000)
 """Samples of val that a last layer is fitted on."""
+ON = ("train", *(f"{size:,} of val" for size in SIZES))
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+"""{n: the factor of a 95 % interval by Student's t with n - 1 degrees of freedom}."""
 
 
 def vanilla_of(
@@ -84,6 +89,36 @@ def rows(
             what = "train" if on == "train" else f"{len(val):,} of val"
             note(f"{name}, last layer on {what}", found, begun, l2=found.record["l2"]["chosen"])
     return out
+
+
+def page() -> str:
+    """Accuracies in %, mean ± standard deviation over seeds, and what the mask adds, paired by seed."""
+    found = read_json(RESULT)["rows"]
+    values = {(row["rho"], row["network"], row["seed"]): 100 * row["unbiased"] for row in found}
+    rhos, seeds = sorted({row["rho"] for row in found}), sorted({row["seed"] for row in found})
+    lines = [
+        "| last layer | " + " | ".join(f"ρ = {rho}, no mask | with the mask | the mask adds" for rho in rhos) + " |",
+        "|" + "---|" * (1 + 3 * len(rhos)),
+    ]
+    for title, suffix in (("the model's own", ""), *((f"refitted on {on}", f", last layer on {on}") for on in ON)):
+        cells = [title]
+        for rho in rhos:
+            pairs = [(values[rho, f"vanilla{suffix}", s], values[rho, f"mask{suffix}", s]) for s in seeds]
+            cells += [_spread([pair[which] for pair in pairs]) for which in (0, 1)]
+            cells.append(_interval([masked - plain for plain, masked in pairs]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"n = {len(seeds)} seeds: {', '.join(map(str, seeds))}."])
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+
+
+def _interval(differences: list[float]) -> str:
+    """The mean difference and its 95 % interval."""
+    mean = statistics.mean(differences)
+    half = T_95[len(differences)] * statistics.stdev(differences) / len(differences) ** 0.5
+    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import by_heart
 import corruptions
 import growth
+import last_layer
 import latency
 import madlibs
 import peers
@@ -37,6 +38,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "extraction.py agreement": lambda: speed_page.agreement("extraction_cuda.json"),
     "extraction.py small": lambda: speed_page.extraction("extraction_cpu.json"),
     "growth.py": growth.page,
+    "last_layer.py": last_layer.page,
     "latency.py": latency.page,
     "madlibs.py": madlibs.page,
     "memory.py": growth.memory_page,
