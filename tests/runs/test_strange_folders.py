@@ -51,12 +51,13 @@ def at_most(seconds):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Extracted, finetuned and with a page, by the commands themselves."""
+    """Extracted, refitted, finetuned and with a page, by the commands themselves."""
     base = tmp_path_factory.mktemp("strange")
     save_file(trained(make(), splits("train")).state_dict(), base / "net.safetensors")
     own = ["--model", f"{__name__}:make", "--weights", base / "net.safetensors", "--data", f"{__name__}:splits"]
     for command in (
         ["extract", *own, "--out", base / "run", *QUICK],
+        ["refit", base / "run"],
         ["finetune", base / "run", "--epochs", "1"],
     ):
         result = run(*command)
@@ -86,6 +87,7 @@ def commands(folder: Path, tmp_path: Path) -> dict[str, list[object]]:
         "shrink": ["shrink", folder],
         "export": ["export", folder, tmp_path / "m.pt2"],
         "finetune": ["finetune", folder, "--epochs", "1", "--resume"],
+        "refit": ["refit", folder, "--resume"],
         "from": ["extract", "--from", folder, "--out", tmp_path / "other", *QUICK],
     }
 
@@ -95,7 +97,8 @@ FILES = [
     ".lock", "checkpoints", "checkpoints/finetune", "checkpoints/finetune/finetuned.safetensors", "config.json",
     "dense_finetuned", "dense_finetuned/subnetwork.json", "dense_finetuned/subnetwork.safetensors", "events",
     "finetune.json", "finetuned", "finetuned/subnetwork.json", "finetuned/subnetwork.safetensors", "metrics.jsonl",
-    "non_finite.json", "report.html", "samples.json", "subnetwork", "subnetwork/subnetwork.json",
+    "non_finite.json", "refit.json", "refitted", "refitted/subnetwork.json",
+    "refitted/subnetwork.safetensors", "report.html", "samples.json", "subnetwork", "subnetwork/subnetwork.json",
     "subnetwork/subnetwork.safetensors", "summary.json", "thresholds.json",
 ]  # fmt: skip
 
