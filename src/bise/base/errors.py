@@ -58,6 +58,10 @@ class Unwritable(OSError):
         return f"{self.filename} can't be written ({self.strerror})"
 
 
+class Lost(RuntimeError):
+    """Another process that this one works with has ended; the run can go on from its checkpoint."""
+
+
 class BiseWarning(UserWarning):
     """Something that works but will probably not do what was meant."""
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from bise.base.errors import BadInput, caution
 from bise.base.files import check_header, read_bytes, write_bytes, writing
 from bise.base.plain import move, remove
+from bise.engine.processes import rank, wait
 
 EVERY = 60.0
 """Seconds between checkpoints."""
@@ -35,6 +36,11 @@ class Checkpoint:
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """(tensors, state) as they were saved last, or None where there is no checkpoint."""
+        found = self._newest()
+        wait()  # nobody saves another one while somebody reads
+        return found
+
+    def _newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         damaged = ""
         for path in (self.path, self.previous):
             if not path.exists():
@@ -72,8 +78,11 @@ class Checkpoint:
         return tensors, state
 
     def save(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Make this state the newest; the one that was it is kept beside."""
+        """Make this state the newest; the one that was it is kept beside. Of several processes, one writes."""
         from safetensors.torch import save
+
+        if rank():
+            return
 
         # a copy of each, since safetensors refuses tensors that share storage
         whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
@@ -88,7 +97,8 @@ class Checkpoint:
     def conclude(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """The result, in place of the states on the way to it."""
         self.save(tensors, state)
-        remove(self.previous)
+        if not rank():
+            remove(self.previous)
 
     @property
     def due(self) -> bool:

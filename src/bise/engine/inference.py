@@ -12,11 +12,15 @@ from torch import Tensor
 
 from bise.base.errors import BadInput, caution
 from bise.data.core.contract import Progress
+from bise.engine import processes
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.storage import Store
 from bise.network.outputs import call, class_logits
 from bise.network.subnetwork import Subnetwork
+
+BATCHES_A_ROUND = 32
+"""After so many batches, processes that share samples tell each other what they found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +50,16 @@ def infer(
     order = torch.arange(len(inputs)) if index is None else index
     places = inputs.by_length(order)  # sentences of about the same length share a batch, so that little is padded
     order = order if places is None else order[places]
-    logits: list[Tensor] = []
+    logits: dict[int, Tensor] = {}
     store: Store | None = None
     run = passes(sub, inputs, order, features, batch_size, precision=precision, progress=progress, label=label)
     for start, out, z in run:
-        logits.append(out)
+        logits[start] = out
         if z is not None:
             if store is None:
                 store = Store(len(order), z.shape[1], z.device, budget)
             store.write(start, z)
-    found, rows = torch.cat(logits).cpu(), None if store is None else store.rows
+    found, rows = torch.cat([logits[start] for start in sorted(logits)]).cpu(), None if store is None else store.rows
     if places is not None:
         back = places.argsort()
         found, rows = found[back], None if rows is None else rows[back.to(rows.device)]
@@ -74,9 +78,46 @@ def passes(
     progress: Progress | None = None,
     label: str = "evaluating",
 ) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """(start, logits, z) of each batch of `order`, in fp32 on the device; what becomes of them is the caller's."""
+    """(start, logits, z) of each batch of `order`, in fp32 on the device; what becomes of them is the caller's.
+
+    Several processes share the samples, and all of them get all rows.
+    """
     sub.eval()
     size = batch_size or inputs.roomy_batch()
+    run = _own_passes if processes.count() == 1 else _shared_passes
+    done = 0
+    for start, out, z in run(sub, inputs, order, features, size, precision):
+        yield start, out, z
+        done += len(out)
+        if progress is not None:
+            progress(label, done, len(order))
+
+
+def _shared_passes(
+    sub: Subnetwork, inputs: Inputs, order: Tensor, features: str | None, size: int, precision: str
+) -> Iterator[tuple[int, Tensor, Tensor | None]]:
+    """`_own_passes` over this process's samples, whose rows go to all processes every few batches."""
+    shares = [processes.share(len(order), of) for of in range(processes.count())]
+    rows = size * BATCHES_A_ROUND
+    for start in range(0, max(1, shares[0].stop), rows):  # the first share is the longest
+        parts = [slice(min(s.start + start, s.stop), min(s.start + start + rows, s.stop)) for s in shares]
+        sizes = [part.stop - part.start for part in parts]
+        mine = order[parts[processes.rank()]]
+        stand_in = not len(mine)  # it has to be known how wide the rows are
+        run = list(_own_passes(sub, inputs, order[:1] if stand_in else mine, features, size, precision))
+        found = [torch.cat([out for _, out, _ in run])]
+        if features:
+            found.append(torch.cat([z for _, _, z in run if z is not None]))
+        width = found[0].shape[1]
+        joined = torch.cat(found, 1)[: 0 if stand_in else len(mine)]
+        for part, all_rows in zip(parts, processes.gathered(joined, sizes), strict=True):
+            if len(all_rows):
+                yield part.start, all_rows[:, :width], all_rows[:, width:] if features else None
+
+
+def _own_passes(
+    sub: Subnetwork, inputs: Inputs, order: Tensor, features: str | None, size: int, precision: str
+) -> Iterator[tuple[int, Tensor, Tensor | None]]:
     catching: AbstractContextManager[list[Tensor]] = sub.features(features) if features else nullcontext([])
 
     def logits_of(x: Any) -> Tensor:
@@ -91,8 +132,6 @@ def passes(
             rows = min(len(chunk), len(order) - done)
             yield done, out[:rows], None if z is None else z[:rows]
             done += rows
-            if progress is not None:
-                progress(label, done, len(order))
 
 
 def batchwise(

@@ -90,8 +90,10 @@ class Inputs:
 
         With `augment` the transform augments, by draws from it, or by these draws.
         """
-        chunks = in_batches(order, size)
-        draws = self.draws(len(order), augment)
+        yield from self.runs(in_batches(order, size), self.draws(len(order), augment))
+
+    def runs(self, chunks: list[Tensor], draws: Tensor | None) -> Iterator[tuple[Any, Tensor]]:
+        """(x, indices) for each of these runs of indices; `draws` are those of all, one run after the other."""
         start = 0
         for x, index in self._stored(chunks):
             chosen = None if draws is None else draws[start : start + len(index)]

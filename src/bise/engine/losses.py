@@ -27,9 +27,13 @@ def cross_entropies(
     return F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing)
 
 
-def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """1/N Σ_j r_j ℓ_j (equation 4); the plain mean without weights."""
-    return (values if weights is None else values * weights).mean()
+def weighted_mean(values: Tensor, weights: Tensor | None, samples: Tensor | None = None) -> Tensor:
+    """1/N Σ_j r_j ℓ_j (equation 4); the plain mean without weights.
+
+    N is `samples` where `values` are this process's part of a batch, whose means add up to the batch's.
+    """
+    values = values if weights is None else values * weights
+    return values.mean() if samples is None else values.sum() / samples
 
 
 def margins(cells: Cells, margin: float, classes: int, device: torch.device) -> list[Tensor]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bise.base.errors import BadInput, NonFinite, caution
+from bise.engine import processes
 from bise.engine.inputs import Inputs, in_batches
 from bise.engine.precision import repeatable_convolutions
 
@@ -84,9 +85,12 @@ class Steps:
         *,
         state: Callable[[], Iterable[Tensor]],
         graphs: bool = True,
+        shared: bool = True,
     ) -> None:
         self.update, self.inputs, self.batch_size, self.state = update, inputs, batch_size, state
-        self.recordable = graphs and inputs.device.type == "cuda" and inputs.on_device
+        self.shared = shared and processes.count() > 1
+        """Whether several processes share the rows of each batch."""
+        self.recordable = graphs and inputs.device.type == "cuda" and inputs.on_device and processes.count() == 1
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         """{length that batches are padded to, or 0: the recorded step}; they share rows, draws, position, figures."""
         self.rows = torch.empty(0)
@@ -142,14 +146,19 @@ class Steps:
     def _eager(
         self, order: Tensor, augment: torch.Generator | None, done: Tensor | None, after: After | None
     ) -> Tensor:
-        device, total = self.inputs.device, len(in_batches(order, self.batch_size))
+        device, chunks = self.inputs.device, in_batches(order, self.batch_size)
         draws = self.inputs.draws(len(order), augment)
         figures = [] if done is None else list(done.to(device))
         first = len(figures) * self.batch_size
-        for x, index in self.inputs.batches(order[first:], self.batch_size, None if draws is None else draws[first:]):
-            figures.append(self.update(x, index.to(device)))
+        left, draws = chunks[len(figures) :], None if draws is None else draws[first:]
+        counted = [len(chunk) for chunk in left]
+        if self.shared:
+            left, counted, draws = _own(left, draws)
+        for rows, (x, index) in zip(counted, self.inputs.runs(left, draws), strict=True):
+            with processes.idle(not rows):
+                figures.append(self.update(x, index[:rows].to(device)))
             if after is not None:
-                after(figures, total - len(figures))
+                after(figures, len(chunks) - len(figures))
         return torch.stack(figures)
 
     def _replay(self, order: Tensor, draws: Tensor | None) -> Tensor:
@@ -220,3 +229,21 @@ class Steps:
         for tensor in self.state():
             if id(tensor) not in known:
                 tensor.zero_()
+
+
+def _own(chunks: list[Tensor], draws: Tensor | None) -> tuple[list[Tensor], list[int], Tensor | None]:
+    """This process's rows of each batch, how many of them count, and their draws.
+
+    Where a batch has fewer rows than there are processes, its first one stands in, and doesn't count: a network may
+    not bear a batch of none.
+    """
+    own, counted, drawn, start = [], [], [], 0
+    for chunk in chunks:
+        rows = processes.share(len(chunk))
+        counted.append(len(chunk[rows]))
+        rows = rows if counted[-1] else slice(0, 1)
+        own.append(chunk[rows])
+        if draws is not None:
+            drawn.append(draws[start : start + len(chunk)][rows])
+        start += len(chunk)
+    return own, counted, torch.cat(drawn) if drawn else None

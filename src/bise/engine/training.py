@@ -31,6 +31,7 @@ from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
 from bise.engine.losses import cross_entropies, margins, weighted_mean
 from bise.engine.precision import autocast, resolved
+from bise.engine.processes import batch_norm_together, count, own_rows, rank, total
 from bise.engine.steps import Steps, check_figures
 from bise.engine.validation import Validation
 from bise.network.outputs import call, class_logits
@@ -56,15 +57,18 @@ def fit(
     """
     training = _Training(sub, inputs, cells, config, validation, checkpoint)
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
-    compiling = compiled(sub.network) if config.compile and cuda else nullcontext(sub)
+    compiling = compiled(sub.network) if config.compile and cuda and count() == 1 else nullcontext(sub)
     # dropout draws from the global generators, which stay the caller's
-    with torch.random.fork_rng(devices=cuda), large_kernels(sub.network), compiling as training.network:
+    shared = batch_norm_together(sub.network)
+    with torch.random.fork_rng(devices=cuda), large_kernels(sub.network), shared, compiling as training.network:
         torch.manual_seed(config.seed)
         training.resume()
         if log is not None:
             for row in training.history:
                 log(row)
         for epoch in range(len(training.history) + 1, config.epochs + 1):
+            if count() > 1:  # else dropout would leave out the same units in every process
+                torch.manual_seed(hash((config.seed, epoch, rank())) % 2**63)
             row = training.epoch(epoch, progress)
             if log is not None:
                 log(row)
@@ -164,9 +168,16 @@ class _Training:
             logits = class_logits(call(self.network, x))
         weights = None if self.weights is None else self.weights[index]
         b = self.b[index] if self.priors else None
-        loss = weighted_mean(cross_entropies(logits, self.y[index], b=b, priors=self.priors), weights)
+        each = cross_entropies(own_rows(logits, index), self.y[index], b=b, priors=self.priors)
+        samples = None if count() == 1 else total(each.new_tensor(len(index)))[0]
+        loss = weighted_mean(each, weights, samples)
         # not backward(): what accumulates gradients remembers a stream, and a recording has its own
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        gradients = list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+        if samples is not None:
+            reached = [k for k, gradient in enumerate(gradients) if gradient is not None]
+            loss, *sums = total(loss, *(gradients[k] for k in reached))
+            for k, gradient in zip(reached, sums, strict=True):
+                gradients[k] = gradient
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             same = gradient is None or gradient.stride() == parameter.stride()
             parameter.grad = gradient if same else torch.empty_like(parameter).copy_(gradient)

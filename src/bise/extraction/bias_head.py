@@ -47,6 +47,24 @@ class BiasHeads:
         """[N, Σ|B_k|] float: the one-hot rows of b [N, K] side by side; zeros where b_k is −1, not known."""
         return torch.cat([one_hot(b[:, k], size) for k, size in enumerate(self.sizes)], 1).float()
 
+    def known(self, true: Tensor) -> Tensor:
+        """[K]: how many samples of `one_hots` have a known b_k."""
+        return torch.stack([rows.sum() for rows in true.split(self.sizes, 1)])
+
+    @torch.no_grad()
+    def part(self, z: Tensor, true: Tensor, probabilities: tuple[Tensor, ...], known: Tensor) -> tuple[Tensor, Tensor]:
+        """(gradient, Σ_k CE): what these rows contribute to those of a batch in which `known` [K] b_k are known."""
+        shares = (1 / known.clamp_min(1)).repeat_interleave(torch.tensor(self.sizes, device=known.device))
+        of_known = torch.cat([rows.sum(1, keepdim=True).expand_as(rows) for rows in true.split(self.sizes, 1)], 1)
+        everything = _side_by_side(probabilities)
+        loss = -(everything.clamp_min(1e-37).log() * true * shares).sum()
+        return outer_sum((everything - true) * of_known * shares, z), loss
+
+    @torch.no_grad()
+    def step_by(self, gradient: Tensor) -> None:
+        """One SGD step by this gradient [Σ|B_k|, d + 1]."""
+        self._move(gradient, 1.0)
+
     @torch.no_grad()
     def step(self, z: Tensor, true: Tensor, probabilities: tuple[Tensor, ...] | None = None) -> None:
         """One SGD step on Σ_k CE(b̂_k, b_k) over z [N, d + 1], with b as `one_hots`, at the `probabilities` there.
@@ -59,7 +77,10 @@ class BiasHeads:
         else:
             parts = zip(error.split(self.sizes, 1), true.split(self.sizes, 1), strict=True)
             error, share = torch.cat([part * _shares(rows) for part, rows in parts], 1), 1.0
-        self.velocity.mul_(self.momentum).add_(outer_sum(error, z), alpha=share)
+        self._move(outer_sum(error, z), share)
+
+    def _move(self, gradient: Tensor, share: float) -> None:
+        self.velocity.mul_(self.momentum).add_(gradient, alpha=share)
         self.velocity.add_(self.parameters, alpha=self.weight_decay)
         self.parameters.sub_(self.velocity, alpha=self.lr)
 

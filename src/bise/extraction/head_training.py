@@ -88,5 +88,6 @@ class Refinement:
                 self.problem.config.batch_size,
                 state=lambda: (self.heads.parameters, self.heads.velocity),
                 graphs=self.problem.config.graphs,
+                shared=False,  # every process has all features, and trains the same heads
             )
         return self.steps

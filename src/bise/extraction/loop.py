@@ -10,6 +10,7 @@ from bise.base.errors import BadInput
 from bise.data.core.contract import Log, Progress
 from bise.data.core.sampling import Sampler
 from bise.engine.checkpoints import Checkpoint
+from bise.engine.processes import batch_norm_together
 from bise.engine.steps import Steps, check_figures
 from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
@@ -122,7 +123,8 @@ class Loop:
             if left:
                 self._save(figures)
 
-        with state.clock("mask steps", problem.device), problem.sub.features() as self.step.caught:
+        shared = batch_norm_together(problem.sub.network)
+        with state.clock("mask steps", problem.device), shared, problem.sub.features() as self.step.caught:
             draws = state.generator if problem.inputs.changing else None
             figures = self.steps.run(order, draws, done=state.done, after=after)
         state.scores.release()
