@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise

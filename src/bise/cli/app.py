@@ -16,6 +16,7 @@ from bise.cli.deploy import export, shrink
 from bise.cli.guard import VERBOSE
 from bise.cli.learning import extract, finetune, refit
 from bise.cli.reproduce import reproduce
+from bise.cli.several import several
 from bise.cli.train import demo, train
 from bise.cli.usage import OneSentence
 from bise.cli.verify import verify
@@ -78,7 +79,8 @@ def main() -> None:
     given = sys.argv[1:]
     loud = [word for word in given if word in ("-v", "--verbose")]
     try:
-        app(loud[:1] + [word for word in given if word not in ("-v", "--verbose")])
+        with several(given):
+            app(loud[:1] + [word for word in given if word not in ("-v", "--verbose")])
     except SystemExit as end:
         code = output.close_streams(end.code if isinstance(end.code, int) else 0)
         interrupts.leave()

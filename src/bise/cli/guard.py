@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from bise.base.errors import BadInput, BiseWarning, Unwritable, cautions_go_to
+from bise.base.errors import BadInput, BiseWarning, Lost, Unwritable, cautions_go_to
 from bise.base.output import one_line, tell
 from bise.cli import interrupts
 from bise.cli.flags import flagged
@@ -66,7 +66,10 @@ def _told(error: Exception, resumable: bool) -> int:
     if isinstance(error, BadInput):
         tell(f"bise: {flagged(' '.join(str(error).splitlines()))}")
         return 2
-    if isinstance(error, Unwritable):
+    if isinstance(error, Lost):
+        remedy = " with --resume to go on" if resumable else ""
+        tell(f"bise: the run failed: {error}; run the same command again{remedy}")
+    elif isinstance(error, Unwritable):
         remedy = ", then go on with --resume" if resumable else " and run the same command again"
         tell(f"bise: the run failed: {error}; make room or allow writing there{remedy}")
     elif VERBOSE.get():

@@ -10,6 +10,7 @@ import typer
 from bise.base.options import either
 from bise.cli.guard import guard
 from bise.cli.settings import sets
+from bise.cli.several import workplace
 from bise.cli.shared import (
     BoardOption,
     DataOption,
@@ -71,11 +72,12 @@ def extract(
         if (chosen := recipe_of(source)) is not None:
             load, source = searching(chosen, load, source)
             changes = (preset_changes(chosen, preset) if preset in PRESETS else {}) | settings
+        place = workplace(out)
         with Bars() as bars:
             summary = extract_job(
                 network,
                 load,
-                out,
+                place,
                 preset=preset,
                 changes=changes,
                 bottleneck=bottleneck,
@@ -119,12 +121,13 @@ def finetune(
             trust_run(run)
         changes = finetune_settings(preset, described_by(run)) | settings
         model, splits = source_of(run)
+        place = workplace(run)
         with Bars() as bars:
             tuned = model.to(device_named(device))
             summary = finetune_job(
                 tuned,
                 splits,
-                run,
+                place,
                 changes=changes,
                 workers=workers,
                 progress=bars,
@@ -158,11 +161,12 @@ def refit(
         if trust:
             trust_run(run)
         model, splits = source_of(run)
+        place = workplace(run)
         with Bars() as bars:
             summary = refit_job(
                 model.to(device_named(device)),
                 splits,
-                run,
+                place,
                 changes=settings,
                 bottleneck=bottleneck,
                 workers=workers,

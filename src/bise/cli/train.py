@@ -9,6 +9,7 @@ import typer
 
 from bise.base.output import show_json
 from bise.cli.guard import guard
+from bise.cli.several import workplace
 from bise.cli.shared import (
     BoardOption,
     DataRootOption,
@@ -35,9 +36,10 @@ def demo(
         from bise.jobs.demo import demo as run_demo
 
         folder = out or Path(f"runs/demo-{seed}")
+        place = workplace(folder)
         with Bars() as bars:
             summary = run_demo(
-                folder,
+                place,
                 seed=seed,
                 rho=rho,
                 progress=bars,
@@ -86,10 +88,11 @@ def train(
         from bise.jobs.train import train_job
 
         chosen = recipe(name, rho=rho_of(rho), protocol=protocol, seed=seed)
+        place = workplace(out)
         with Bars() as bars:
             summary = train_job(
                 chosen,
-                out,
+                place,
                 seed=seed,
                 epochs=epochs,
                 device=device,

@@ -51,7 +51,7 @@ def together() -> Iterator[None]:
         yield
         return
     if not dist.is_available():
-        raise BadInput("this build of torch knows no several processes (torch.distributed); start one, without torchrun")
+        raise BadInput("this build of torch has no torch.distributed; start one process, without torchrun")
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     if not known:
@@ -140,6 +140,10 @@ class _Total(torch.autograd.Function):
         return total(gradients[0])[0]
 
 
+def _summed(x: Tensor) -> Tensor:
+    return _Total.apply(x)  # type: ignore[no-untyped-call]
+
+
 @contextmanager
 def batch_norm_together(network: torch.nn.Module) -> Iterator[None]:
     """While open, BatchNorm that learns takes mean and variance over the rows of all processes."""
@@ -173,9 +177,9 @@ class _Synchronised:
         counts = x.new_full((), 0.0 if _Joined.idle else x.numel() / x.shape[1])
         n = total(counts)[0]
         own = 0.0 if _Joined.idle else 1.0
-        mean = _Total.apply(x.sum(others) * own) / n
+        mean = _summed(x.sum(others) * own) / n
         centred = x - mean.view(shape)
-        var = _Total.apply(centred.square().sum(others) * own) / n
+        var = _summed(centred.square().sum(others) * own) / n
         if layer.training and layer.running_mean is not None:
             self._remember(mean.detach(), var.detach() * n / (n - 1).clamp_min(1))
         out = centred * (var + layer.eps).rsqrt().view(shape)

@@ -96,8 +96,8 @@ class MaskStep:
         return torch.stack([ce + c.gamma * mi, ce, mi, head_loss, gradient.norm()])
 
     def _batch(self, probabilities: tuple[Tensor, ...], b: Tensor, true: Tensor, index: Tensor) -> _Batch:
-        """What is summed over a batch before there are gradients: over the rows of all processes, where they share it."""
-        tables = []
+        """What is summed over a batch, of all processes where they share it, before there are gradients."""
+        tables: list[Tensor] = []
         if self.problem.config.mi != "none":
             include = self.included[index]
             for k, p in enumerate(probabilities):
@@ -108,9 +108,7 @@ class MaskStep:
         samples, known, *tables = total(heads.parameters.new_tensor(len(index)), heads.known(true), *tables)
         return _Batch(tables, samples, known)
 
-    def _gradient(
-        self, values: Tensor, ce: Tensor, z: Tensor, towards_z: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _gradient(self, values: Tensor, ce: Tensor, z: Tensor, towards_z: Tensor) -> tuple[Tensor, list[Tensor]]:
         """∂J/∂gate of every unit, and the gradients of β and γ of BatchNorm, where those are learned."""
         outputs, towards = [ce], [torch.ones_like(ce)]
         if z.requires_grad:  # γ·I joins the graph at z, by its closed-form gradient
