@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bise.base.errors import BadInput, BiseWarning
     from bise.cli.terminal import Bars
     from bise.engine.config import TrainConfig
+    from bise.engine.processes import together
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
@@ -50,11 +51,13 @@ __all__ = [
     "refit",
     "sites",
     "subnetwork",
+    "together",
 ]
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
     "engine.config": ("TrainConfig",),
+    "engine.processes": ("together",),
     "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.exporting": ("export",),
