@@ -88,3 +88,7 @@ class Gated(nn.Module):
 
     def place(self, example: Any) -> None:
         """Put gates that wait for an example where it shows their channels to be."""
+
+    def bare(self) -> nn.Module:
+        """The network without its gates."""
+        raise NotImplementedError

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bise.base.errors import BadInput
+from bise.network.outputs import tensors_in
 from bise.network.twin import duplicate
 
 aten = torch.ops.aten
@@ -184,11 +185,11 @@ class Latency:
     threads: int
 
 
-def latency(first: nn.Module, second: nn.Module, example: Any, *, rounds: int = 15, warmup: int = 2) -> Latency:
+def latency(first: Any, second: Any, example: Any, *, rounds: int = 15, warmup: int = 2) -> Latency:
     """Time two networks on one batch, alternating in one run, so that whatever else the machine does hits both."""
     if rounds < 1:
         raise BadInput(f"rounds={rounds} times nothing; give at least 1")
-    tensor = next(iter(example.values())) if isinstance(example, Mapping) else example
+    tensor = next(t for t in tensors_in(example) if t.dim())
     times: tuple[list[float], list[float]] = ([], [])
     with torch.inference_mode():
         for number in range(warmup + rounds):
@@ -208,7 +209,7 @@ def latency(first: nn.Module, second: nn.Module, example: Any, *, rounds: int = 
     )
 
 
-def _timed(module: nn.Module, x: Any, device: torch.device) -> float:
+def _timed(module: Any, x: Any, device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()

@@ -181,12 +181,18 @@ class Subnetwork(Gated):
         self.kept |= {f"{name}.own.{tensor}": everything[tensor].detach().clone() for tensor in self.owned}
 
     def shrink(
-        self, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+        self,
+        example: Any,
+        *,
+        align: int | Literal["auto"] = 1,
+        streams: Literal["narrow", "union", "auto"] | None = None,
+        fold_batchnorm: bool = False,
+        on_barrier: Literal["keep", "raise"] = "keep",
     ) -> nn.Module:
         """A plain module without the closed units, checked against this one in float64 on a batch like `example`."""
         from bise.network.shrinking.removal import shrink
 
-        return shrink(self, example, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
+        return shrink(self, example, align=align, streams=streams, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
 
     @contextmanager
     def features(self, bottleneck: str | None = None) -> Iterator[list[Tensor]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, fx
 
 from bise.network.shrinking.capture import Captured
+from bise.network.shrinking.widths import PLAIN, Widths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,14 @@ class Rule(Protocol):
         """Put the operation into the new graph; its output holds at least the channels in `must`."""
 
 
+@runtime_checkable
+class Streams(Protocol):
+    """A rule of an operation whose channels are those of its inputs."""
+
+    def stream(self, net: Analysis, node: fx.Node) -> list[fx.Node]:
+        """The node and those of its inputs that are to hold the same channels, in one residual stream."""
+
+
 @dataclass(kw_only=True)
 class Analysis:
     """Both passes over a captured graph under given masks."""
@@ -98,12 +107,47 @@ class Analysis:
     notes: dict[fx.Node, Any] = field(default_factory=dict)
     """What a rule's demand decided, for its emit."""
     barriers: list[Barrier] = field(default_factory=list)
+    widths: Widths = PLAIN
+    """Which closed channels stay as zeros."""
+    adaptable: dict[fx.Node, bool] = field(default_factory=dict)
+    """Whether all readers of a node take it as wide as it comes; absent where no layer reads it."""
+    floor: dict[fx.Node, Tensor] = field(default_factory=dict)
+    """Channels that stay in any case: those of the residual stream that a node belongs to."""
 
     def run(self, masks: Mapping[int, Tensor]) -> None:
+        self.forward(masks)
+        widths = self.widths
+        if widths.union:
+            self.widths = Widths(union=True)
+            self._backwards()
+            while self._widen_streams():
+                self._backwards()
+            self.widths = widths
+        self._backwards()
+
+    def forward(self, masks: Mapping[int, Tensor]) -> None:
+        """What each channel is, from the inputs on."""
         for node in self.captured.graph.nodes:
             self._forward(node, masks)
+
+    def _backwards(self) -> None:
+        """Which channels are wanted, from the outputs back."""
+        self.must, self.adaptable, self.barriers = {}, {}, []
         for node in reversed(list(self.captured.graph.nodes)):
             self._backward(node)
+
+    def _widen_streams(self) -> bool:
+        """Raise the floor of each sum and its operands to what any of them holds; whether one rose."""
+        rose = False
+        for node in self.captured.graph.nodes:
+            if node not in self.must or not isinstance(rule := self.rule_of.get(node), Streams):
+                continue
+            parts = [one for one in rule.stream(self, node) if one in self.must]
+            union = torch.stack([self.must[one] for one in parts]).any(0)
+            for one in parts:
+                rose |= not torch.equal(self.must[one], union)
+                self.must[one] = self.floor[one] = union
+        return rose
 
     def _forward(self, node: fx.Node, masks: Mapping[int, Tensor]) -> None:
         self.state[node] = None
@@ -141,7 +185,24 @@ class Analysis:
                 return  # nobody reads it
             if state is None and not self._read(node):
                 return
+            if state is not None and must is not None:
+                must = must | self.floor.get(node, torch.zeros_like(must))
+                if self.adaptable.get(node, False):
+                    must = self.widths.padded(must, self.zeros(node))
+                self.must[node] = must
             self.rule_of[node].demand(self, node, torch.ones(0, dtype=torch.bool) if must is None else must)
+
+    def zeros(self, node: fx.Node) -> Tensor:
+        """The channels that are zero in the new graph as well without an operation that makes them so."""
+        state = self.state[node]
+        assert state is not None
+        zero = state.known & (state.value == 0)
+        others = [x for x in node.all_input_nodes if x not in self.from_masks]
+        if node.target is torch.ops.aten.mul.Tensor and len(others) == 1 and len(node.all_input_nodes) == 2:
+            before = self.state[others[0]]  # a gate: what it gets
+            if before is not None and before.count == state.count:
+                return before.known & (before.value == 0)
+        return zero
 
     def _read(self, node: fx.Node) -> bool:
         """Whether an untracked node is of any use: its readers were asked before it."""
@@ -149,13 +210,25 @@ class Analysis:
 
     # for rules
 
+    def goes_on(self, node: fx.Node) -> list[fx.Node]:
+        """The node and its input where a residual stream goes on through it, with nobody else who reads the input."""
+        source, state = node.args[0], self.state[node]
+        if not isinstance(source, fx.Node) or source not in self.floor or state is None or len(readers(source)) > 1:
+            return [node]
+        return [node, source] if state.count == len(self.floor[source]) else [node]
+
     def shape(self, node: fx.Node) -> Any:
         return node.meta["val"].shape
 
-    def want(self, node: Any, channels: Tensor | None = None) -> None:
-        """Note that these channels of an input must be computed; all of them, where its channels aren't followed."""
+    def want(self, node: Any, channels: Tensor | None = None, *, adapts: bool | None = False) -> None:
+        """Note that these channels of an input must be computed; all of them, where its channels aren't followed.
+
+        `adapts` says whether the reader takes as many as come: a layer does, and None doesn't mind.
+        """
         if not isinstance(node, fx.Node):
             return
+        if adapts is not None:
+            self.adaptable[node] = self.adaptable.get(node, True) and adapts
         state = self.state[node]
         if state is None:
             self.must[node] = torch.ones(0, dtype=torch.bool)
@@ -163,17 +236,18 @@ class Analysis:
         wanted = torch.zeros(state.count, dtype=torch.bool) if channels is None else channels
         self.must[node] = self.must.get(node, torch.zeros(state.count, dtype=torch.bool)) | wanted
 
-    def want_live(self, node: Any) -> None:
-        """Want every channel that isn't known, and one in any case, so that there is a tensor to work on."""
+    def want_live(self, node: Any, read: Tensor | None = None, *, adapts: bool = False) -> None:
+        """Want every channel that isn't known, of those that are read at all, and one in any case, so that there is a
+        tensor to work on."""
         if not isinstance(node, fx.Node):
             return
         state = self.state[node]
         if state is None:
             return self.want(node)
-        wanted = ~state.known
+        wanted = ~state.known if read is None else ~state.known & read
         if not wanted.any():
             wanted[0] = True
-        self.want(node, wanted)
+        self.want(node, wanted, adapts=adapts)
 
     def note_barrier(self, node: fx.Node, reason: str, channels: int) -> None:
         """Put on record that known channels are computed all the same."""
@@ -200,6 +274,11 @@ def module_name(node: fx.Node) -> str:
         if short and "gates." not in short and short not in ("sub", "L['self']"):
             return short
     return "the model itself"
+
+
+def readers(node: fx.Node) -> list[fx.Node]:
+    """Who reads a tensor for more than its sizes."""
+    return [user for user in node.users if user.target is not torch.ops.aten.sym_size.int]
 
 
 def operation_name(node: fx.Node) -> str:

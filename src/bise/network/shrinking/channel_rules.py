@@ -80,6 +80,9 @@ class Same:
         value = state.value if self.value is None else self.value(node, state.value)
         return known_channels(state.known, value, state.dim)
 
+    def stream(self, net: Analysis, node: fx.Node) -> list[fx.Node]:
+        return net.goes_on(node)
+
     def check(self, node: fx.Node, dim: int, rank: int) -> None:
         """Refuse uses that touch the channel dimension."""
 
@@ -184,7 +187,12 @@ class PerChannel(Same):
         if node.target is aten.batch_norm.default and (args[5] or args[3] is None):
             raise KeepFull("it uses the statistics of the batch")
         args[0] = state.value.unsqueeze(0)
-        return known_channels(state.known, node.target(*args)[0], 1)  # type: ignore[operator]
+        known, value = state.known, node.target(*args)[0]  # type: ignore[operator]
+        if node.target is aten.batch_norm.default and isinstance(args[1], Tensor):
+            gone = args[1] == 0  # a factor that was pruned leaves the term
+            known = known | gone
+            value = torch.where(gone, 0.0 if args[2] is None else args[2], value)
+        return known_channels(known, value, 1)
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         if new.net.state[node] is None:

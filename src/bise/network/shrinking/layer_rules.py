@@ -40,14 +40,16 @@ class Layer:
         if state is not None and state.dim != dim:
             raise KeepFull("its input's channels are in another dimension")
         outputs = weight.shape[0]
-        if state is None or not state.known.any():
-            return live(outputs, dim)
-        width, each = weight.shape[1], outputs // groups
-        known_in = state.known & ((state.value == 0) | (not pads))
-        known = known_in.view(groups, width).all(1).repeat_interleave(each)
+        known, value = empty_rows(weight), torch.zeros(outputs, dtype=torch.float64)
+        if state is not None and state.known.any():
+            width, each = weight.shape[1], outputs // groups
+            known_in = state.known & ((state.value == 0) | (not pads))
+            constant = known_in.view(groups, width).all(1).repeat_interleave(each)
+            known |= constant
+            if constant.any():
+                value = torch.where(constant, self._sums(weight, state.value, groups), value)
         if not known.any():
             return live(outputs, dim)
-        value = self._sums(weight, state.value, groups)
         if bias is not None:
             value = value + net.constants[bias].to("cpu", torch.float64)
         return known_channels(known, value, dim)
@@ -72,7 +74,8 @@ class Layer:
             reason = border if weight.shape[1] == 1 else f"groups={groups} need equal widths"
             net.note_barrier(node, reason, int((state.known & wanted).sum()))
         else:
-            net.want_live(x)
+            rows = weight if must.all() else weight.index_select(0, must.nonzero().flatten().to(weight.device))
+            net.want_live(x, None if state is None else ~empty_rows(rows.transpose(0, 1)), adapts=True)
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         net = new.net
@@ -124,6 +127,15 @@ class Layer:
         rows = weight.index_select(0, kept.flatten().to(weight.device))
         index = local.view(*local.shape, *[1] * (weight.dim() - 2)).expand(*local.shape, *weight.shape[2:])
         return new.sliced(name, torch.gather(rows, 1, index.to(weight.device)))
+
+
+def empty_rows(weight: Tensor) -> Tensor:
+    """Which rows hold nothing but zeros: filters that were pruned, or columns that nobody reads [rows]."""
+    empty = (weight.flatten(1)[:, :1] == 0).all(1) if weight.numel() else torch.ones(len(weight), dtype=torch.bool)
+    if empty.any():
+        maybe = empty.nonzero().flatten()
+        empty[maybe] = (weight[maybe] == 0).flatten(1).all(1)
+    return empty.cpu()
 
 
 def gone_constants(net: Analysis, x: fx.Node, ids: Tensor) -> Tensor | None:
@@ -191,7 +203,7 @@ class Product:
         return total if bias is None else total + net.constants[bias].to("cpu", torch.float64)
 
     def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
-        net.want_live(self._parts(node)[0])
+        net.want_live(self._parts(node)[0], adapts=True)
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         x, weight, bias = self._parts(node)

@@ -3,80 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
 
 from bise.base.errors import BadInput
-from bise.base.markup import tag
-from bise.base.notebook import MOST_ROWS, table
 from bise.network.gates import Gated
 from bise.network.outputs import call, device_of, nondeterminism, plain_output, tensors_in, to_device
 from bise.network.shrinking.analysis import Analysis, Barrier
 from bise.network.shrinking.capture import Captured, as_module, capture
 from bise.network.shrinking.channel_rules import FULL_WIDTH
+from bise.network.shrinking.choosing import candidates, fastest
+from bise.network.shrinking.closing import closed_at_layers
 from bise.network.shrinking.folding import fold
+from bise.network.shrinking.report import ShrinkReport
 from bise.network.shrinking.rewrite import Rewrite
 from bise.network.shrinking.rules import RULES
 from bise.network.shrinking.verify import NotExact, OtherSize, as_float64, check, difference, in_float64, runs
+from bise.network.shrinking.widths import PLAIN, Widths
 from bise.network.size import parameters
+from bise.network.timing import timed
 from bise.network.twin import duplicate
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShrinkReport:
-    """What shrinking did: sizes, the differences that were seen, and where closed channels had to stay."""
-
-    parameters_before: int
-    parameters_after: int
-    differences: dict[str, float]
-    """{case: relative difference in float64}."""
-    float32: float
-    """Relative difference on the example in the network's own precision."""
-    barriers: tuple[Barrier, ...]
-    held: tuple[str, ...] = ()
-    """Sizes of inputs that can't be others than the example's, such as "x 64 × 64"."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        share = self.parameters_after / max(1, self.parameters_before)
-        lines = [
-            f"parameters  {self.parameters_before:,} → {self.parameters_after:,} ({100 * share:.0f} %)",
-            f"difference  {max(self.differences.values()):.0e} in float64, {self.float32:.0e} as it is (relative)",
-        ]
-        lines += [f"size        {size} only, as in the example" for size in self.held]
-        return "\n".join(lines + [f"barrier     {barrier}" for barrier in self.barriers])
-
-    def _repr_html_(self) -> str:
-        """Sizes, the differences that were seen, and where closed channels had to stay."""
-        share = self.parameters_after / max(1, self.parameters_before)
-        rows: list[tuple[Any, ...]] = [
-            ("parameters before", f"{self.parameters_before:,}"),
-            ("parameters after", f"{self.parameters_after:,} ({100 * share:.0f} %)"),
-            ("largest difference in float64", f"{max(self.differences.values()):.0e}"),
-            ("difference as it is", f"{self.float32:.0e}"),
-            *(("size, as in the example only", size) for size in self.held),
-            *(("barrier", str(barrier)) for barrier in self.barriers[:MOST_ROWS]),
-        ]
-        if len(self.barriers) > MOST_ROWS:
-            rows.append((f"… and {len(self.barriers) - MOST_ROWS} more barriers", ""))
-        return str(tag("div", table("Closed units removed", ("", ""), rows)))
-
-
 def shrink(
-    sub: Gated, example: Any, *, fold_batchnorm: bool = False, on_barrier: Literal["keep", "raise"] = "keep"
+    sub: Gated,
+    example: Any,
+    *,
+    align: int | Literal["auto"] = 1,
+    streams: Literal["narrow", "union", "auto"] | None = None,
+    fold_batchnorm: bool = False,
+    on_barrier: Literal["keep", "raise"] = "keep",
 ) -> nn.Module:
     """A plain module without the closed units, checked against `sub` in float64; `.shrink_report` says how it went.
 
-    `example` is a batch of at least two samples. With on_barrier="raise", an operation that has to keep closed
-    channels is an error instead of an entry in the report.
+    `example` is a batch of at least two samples. `align` is the multiple that widths are filled up to with filters of
+    zeros, and `streams` says whether each segment of a residual stream is as "narrow" as can be, or all of them keep
+    the "union" of what any needs, so that sums need no index. "auto" times some of these on the example and keeps the
+    fastest. With on_barrier="raise", an operation that has to keep closed channels is an error instead of an entry in
+    the report.
     """
     if on_barrier not in ("keep", "raise"):
         raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
+    choices = candidates(align, streams)
     example = to_device(example, device_of(sub))
     if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
         raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
@@ -84,7 +55,7 @@ def shrink(
     masked = duplicate(sub)
     masked.eval()
     _check_runs_alike(masked, example)
-    masks = {number: gate.mask for number, gate in enumerate(sub.gates)}
+    masks: dict[int, Any] = {number: gate.mask for number, gate in enumerate(sub.gates)}
     for free in (True, False):
         try:
             captured = capture(sub, example, free_sizes=free)
@@ -92,13 +63,17 @@ def shrink(
             if not free:
                 raise
             continue
-        small, derived, barriers = rewritten(captured, masks)  # type: ignore[arg-type]
+
+        def made(widths: Widths, captured: Captured = captured) -> tuple[fx.GraphModule, set[str], tuple[Barrier, ...]]:
+            small, derived, barriers = rewritten(captured, masks, widths)
+            return small, derived | (fold(small) if fold_batchnorm else set()), barriers
+
+        widths, tried = fastest(choices, lambda widths: _ready(*made(widths)[:2], sub), sub.bare(), example)
+        small, derived, barriers = made(widths)
         if barriers and on_barrier == "raise":
             raise BadInput(f'{barriers[0]}; on_barrier="keep" leaves them there, and the result is still exact')
-        if fold_batchnorm:
-            derived |= fold(small)
         try:
-            differences = proof(masked, small, example, captured, fold_batchnorm)
+            differences = proof(masked, small, example, captured, fold_batchnorm, widths)
         except OtherSize:  # the model branches on sizes: then they can't be free
             if not free:
                 raise
@@ -115,8 +90,18 @@ def shrink(
             f"{captured.keys[number] if captured.keys else 'x'} {' × '.join(map(str, dims.values()))}"
             for number, dims in captured.held.items()
         ),
+        align=widths.multiple,
+        streams=widths.streams,
+        tried=tried,
+        times=timed(sub.bare(), small, example, ("eager",), rounds=3),
     )
     object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
+    return small
+
+
+def _ready(small: fx.GraphModule, derived: set[str], sub: Gated) -> fx.GraphModule:
+    """A candidate in the precision of the network, to be timed."""
+    settle(small, derived, dtype_of(sub))
     return small
 
 
@@ -135,17 +120,26 @@ def _check_runs_alike(masked: Gated, example: Any) -> None:
         raise BadInput(f"there is nothing to compare a shrunk network with: {wavering}")
 
 
-def rewritten(captured: Captured, masks: Mapping[int, Tensor]) -> tuple[fx.GraphModule, set[str], tuple[Barrier, ...]]:
+def rewritten(
+    captured: Captured, masks: Mapping[int, Tensor], widths: Widths = PLAIN
+) -> tuple[fx.GraphModule, set[str], tuple[Barrier, ...]]:
     """(module, names of its folded constants, still in float64, barriers) for one capture under these masks."""
+    on_cpu = {number: mask.cpu() for number, mask in masks.items()}
     net = Analysis(captured=captured, rules=RULES, barrier=FULL_WIDTH)
-    net.run({number: mask.cpu() for number, mask in masks.items()})
+    net.run(on_cpu)
+    barriers = tuple(net.barriers)
+    if widths != PLAIN:
+        net = Analysis(captured=closed_at_layers(net), rules=RULES, barrier=FULL_WIDTH, widths=widths)
+        net.run(on_cpu)
     new = Rewrite(net)
     module = new.build().to(next(iter(captured.tensors.values())).device if captured.tensors else "cpu")
     names = set(dict(module.named_buffers()))
-    return module, new.derived & names, tuple(net.barriers)
+    return module, new.derived & names, barriers
 
 
-def proof(masked: Gated, small: nn.Module, example: Any, captured: Captured, folded: bool) -> dict[str, float]:
+def proof(
+    masked: Gated, small: nn.Module, example: Any, captured: Captured, folded: bool, widths: Widths = PLAIN
+) -> dict[str, float]:
     """{case: relative difference} between the masked network and the shrunk one in float64."""
     if captured.doubtful and device_of(masked).type != "cpu":
         check_sizes_on_cpu(masked, example)
@@ -169,7 +163,7 @@ def proof(masked: Gated, small: nn.Module, example: Any, captured: Captured, fol
         raise
     except NotExact:
         # or it may round to float32; then the check needs a graph captured in float64, casts and all
-        return check(precise, in_float64_by_capture(precise, inputs, folded), inputs, captured)
+        return check(precise, in_float64_by_capture(precise, inputs, folded, widths), inputs, captured)
 
 
 def _finite(output: Any) -> bool:
@@ -186,11 +180,11 @@ def check_sizes_on_cpu(masked: Gated, example: Any) -> None:
     check(copied, as_module(captured), x, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
 
 
-def in_float64_by_capture(masked: Gated, example: Any, fold_batchnorm: bool) -> nn.Module:
+def in_float64_by_capture(masked: Gated, example: Any, fold_batchnorm: bool, widths: Widths = PLAIN) -> nn.Module:
     """The shrunk network of a subnetwork that was turned to float64 before it was captured."""
     captured = capture(masked, example)
     masks = {number: gate.mask for number, gate in enumerate(masked.gates)}
-    small, _, _ = rewritten(captured, masks)  # type: ignore[arg-type]
+    small, _, _ = rewritten(captured, masks, widths)  # type: ignore[arg-type]
     if fold_batchnorm:
         fold(small)
     return small

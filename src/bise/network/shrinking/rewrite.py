@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 
 from bise.network.shrinking.analysis import Analysis, Packed
 from bise.network.shrinking.capture import structured
+from bise.network.shrinking.masked_sums import close_in_sums
 
 aten = torch.ops.aten
 
@@ -27,6 +28,8 @@ class Rewrite:
         """Buffers that hold constants folded from several weights: kept in float64 until the check is done."""
         self._registered: dict[tuple[str, tuple[int, ...] | None, int], str] = {}
         self._current: fx.Node | None = None
+        self._picked: dict[tuple[fx.Node, int], tuple[fx.Node, Tensor, int]] = {}
+        """{(node, dimension): (what its channels were picked from, their places there, how many there are)}."""
 
     def build(self) -> fx.GraphModule:
         captured = self.net.captured
@@ -47,6 +50,7 @@ class Rewrite:
                 structure = 0 if len(leaves) == 1 else captured.outputs
                 self.graph.output(structured(structure, lambda place: self.full(leaves[place])))  # noqa: B023
         self.graph.eliminate_dead_code()
+        close_in_sums(self.graph)
         _in_place(self.graph)
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name="Shrunk")  # takes only what the graph reads
@@ -135,8 +139,11 @@ class Rewrite:
         assert bool(state.known[wanted[missing]].all()), f"{node}: a live channel was dropped"
         rank = len(self.net.shape(node))
         behind = rank - 1 - state.dim
-        padded = self.call(aten.constant_pad_nd.default, packed.node, [0, 0] * behind + [0, 1], 0.0)
-        width = packed.ids.numel()
+        source, width = packed.node, packed.ids.numel()
+        if (source, state.dim) in self._picked:  # picked from a wider one a moment ago: once is enough
+            source, before, width = self._picked[source, state.dim]
+            places = torch.where(missing, places, before[places])
+        padded = self.call(aten.constant_pad_nd.default, source, [0, 0] * behind + [0, 1], 0.0)
         out: fx.Node = self.pick(padded, state.dim, torch.where(missing, width, places), width + 1)
         values = torch.where(missing, state.value[wanted], 0.0)
         if bool((values != 0).any()):
@@ -149,9 +156,11 @@ class Rewrite:
             return node
         first, count = int(places[0]), places.numel()
         if torch.equal(places, torch.arange(first, first + count)):
-            return self.call(aten.slice.Tensor, node, dim, first, first + count)
-        index = self.buffer(places, "index")
-        return self.call(aten.index_select.default, node, dim, index)
+            out = self.call(aten.slice.Tensor, node, dim, first, first + count)
+        else:
+            out = self.call(aten.index_select.default, node, dim, self.buffer(places, "index"))
+        self._picked[out, dim] = (node, places, width)
+        return out
 
     def vector(self, values: Tensor, rank: int, dim: int) -> fx.Node:
         """Constants as a buffer that broadcasts along the channel dimension."""
@@ -217,7 +226,8 @@ class Rewrite:
 
 
 _FRESH = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.linear.default, aten.batch_norm.default)
-_SUMS = (aten.add.Tensor, aten.add_.Tensor)
+_SUMS = (aten.add.Tensor, aten.add_.Tensor, aten.addcmul.default, aten.addcmul_.default)
+_SUMS_IN_PLACE = {aten.add.Tensor: aten.add_.Tensor, aten.addcmul.default: aten.addcmul_.default}
 _OVERWRITE = {
     aten.relu.default: aten.relu_.default,
     aten.hardtanh.default: aten.hardtanh_.default,
@@ -236,8 +246,8 @@ def _in_place(graph: fx.Graph) -> None:
             continue
         if node.target in _OVERWRITE:
             node.target = _OVERWRITE[node.target]
-        elif node.target is aten.add.Tensor and _same_shape(source, node):
-            node.target = aten.add_.Tensor
+        elif node.target in _SUMS_IN_PLACE and _same_shape(source, node):
+            node.target = _SUMS_IN_PLACE[node.target]
 
 
 def _same_shape(source: fx.Node, node: fx.Node) -> bool:

@@ -24,6 +24,9 @@ class Moved:
         state = net.state[source]
         return None if state is None else state.at(self.where(net, node, state.dim, len(net.shape(source))))
 
+    def stream(self, net: Analysis, node: fx.Node) -> list[fx.Node]:
+        return net.goes_on(node)
+
     def where(self, net: Analysis, node: fx.Node, dim: int, rank: int) -> int:
         """The channel dimension of the output."""
         raise NotImplementedError
@@ -126,6 +129,9 @@ class Expand(Moved):
 class View:
     """Reshapes that leave the channel dimension whole, or merge it with what lies behind it (flatten)."""
 
+    def stream(self, net: Analysis, node: fx.Node) -> list[fx.Node]:
+        return net.goes_on(node)
+
     def _carried(self, net: Analysis, node: fx.Node, dim: int) -> tuple[int, int]:
         """(output dimension, features a channel)."""
         source: Any = node.args[0]
@@ -152,8 +158,10 @@ class View:
         for source in node.all_input_nodes[1:]:
             net.want_live(source)
         state = net.state[node.args[0]]  # type: ignore[index]
-        whole = net.state[node] is None or state is None
-        net.want(node.args[0], None if whole else must.view(state.count, -1).any(1))  # type: ignore[union-attr]
+        if net.state[node] is None or state is None:
+            return net.want(node.args[0])
+        flat = must.numel() > state.count and net.adaptable.get(node, False)
+        net.want(node.args[0], must.view(state.count, -1).any(1), adapts=flat)
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         state, source = new.net.state[node], node.args[0]
@@ -162,8 +170,10 @@ class View:
         before = new.net.state[source]  # type: ignore[index]
         assert before is not None
         place, spread = self._carried(new.net, node, before.dim)
-        wanted = must.view(before.count, -1).any(1).nonzero().flatten()
-        packed = new.take(source, wanted, any_order=True)  # type: ignore[arg-type]
+        wanted = must.view(before.count, -1).any(1)
+        if spread > 1 and new.net.adaptable.get(node, False):
+            wanted |= new.net.must[source]  # type: ignore[index]
+        packed = new.take(source, wanted.nonzero().flatten(), any_order=True)  # type: ignore[arg-type]
         assert packed.ids is not None
         sizes = [new.argument(a) for a in node.args[1]]  # type: ignore[union-attr]
         sizes[place] = packed.ids.numel() * spread

@@ -106,10 +106,26 @@ class Arithmetic:
                 dropped.add(x)
             else:
                 wanted = must & ~mine.known
-                net.want(x, wanted if wanted.any() else must)
                 if not wanted.any():
                     net.note_barrier(node, "a constant is wanted here as a tensor", int(must.sum()))
+                net.want(x, self._as_wide(net, node, wanted, must), adapts=None)
         net.notes[node] = dropped
+
+    def _as_wide(self, net: Analysis, node: fx.Node, wanted: Tensor, must: Tensor) -> Tensor:
+        """What an operand gives: its constants too, where it needed an index operation without and they are few."""
+        count = int(wanted.sum())
+        near = net.widths.multiple > 1 and int(must.sum()) <= net.widths.room(count)
+        in_stream = net.widths.union and len(self.stream(net, node)) > 1
+        return must if near or in_stream or not count else wanted
+
+    def stream(self, net: Analysis, node: fx.Node) -> list[fx.Node]:
+        """A sum and its operands; a product goes on where it is with constants, as of a gate."""
+        state = net.state[node]
+        if state is None:
+            return [node]
+        sources = [x for x in node.args[:2] if isinstance(x, fx.Node) and x not in net.notes.get(node, ())]
+        parts = [x for x in sources if self._state(net, node, x, state.dim) is not None]
+        return [node] if len(parts) > 1 and node.target not in (aten.add.Tensor, aten.sub.Tensor) else [node, *parts]
 
     def _carried(self, net: Analysis, node: fx.Node, x: fx.Node, must: Tensor) -> bool:
         """Whether the other operand is a tensor of the output's shape, so that this one may be mere constants."""
@@ -149,7 +165,11 @@ class Arithmetic:
         if x not in net.from_masks and x not in net.notes[node]:
             return False
         known, value = self._operand(net, node, x, dim, net.shape(node)[dim])
-        return bool(known[ids].all() and (value[ids] == neutral).all())
+        same = known & (value == neutral)
+        if node.target is aten.mul.Tensor:  # a gate that closes what is zero already
+            before, was = self._operand(net, node, other, dim, net.shape(node)[dim])
+            same |= before & (was == 0)
+        return bool(same[ids].all())
 
     def _order(self, new: Rewrite, node: fx.Node, dim: int, wanted: Tensor) -> Tensor:
         """The wanted channels, in the order in which an operand already holds just them, if one does."""
