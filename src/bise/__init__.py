@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bise.methods.refit.refitting import refit
     from bise.network.placement import sites
     from bise.network.saving import load
+    from bise.network.shrinking.pruned import shrink
     from bise.network.subnetwork import Subnetwork, subnetwork
     from bise.network.twin import fingerprint
 
@@ -49,6 +50,7 @@ __all__ = [
     "pseudo_bias",
     "reestimate",
     "refit",
+    "shrink",
     "sites",
     "subnetwork",
     "together",
@@ -64,6 +66,7 @@ _HOMES = {
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),
+    "network.shrinking.pruned": ("shrink",),
     "network.subnetwork": ("Subnetwork", "subnetwork"),
     "network.placement": ("sites",),
     "methods.batch_norm": ("reestimate",),
