@@ -18,6 +18,8 @@ from bise.network.timing import timed
 MULTIPLES = (1, 8, 32)
 """What align="auto" tries: vectors of CPUs and the tensor cores of GPUs take channels by eights, and tiles by more."""
 ROUNDS = 5
+HARDLY = 1.03
+"""Candidates are hardly apart up to this ratio of their times."""
 _INDEX = (torch.ops.aten.index_select.default, torch.ops.aten.index.Tensor)
 
 
@@ -57,8 +59,11 @@ def candidates(align: Any, streams: Any) -> list[Widths]:
 def fastest(
     choices: Sequence[Widths], made: Callable[[Widths], fx.GraphModule], dense: nn.Module, example: Any
 ) -> tuple[Widths, tuple[Tried, ...]]:
-    """The candidate whose time over that of the dense network is the smallest, in the mode in which it is largest; and
-    all that were timed, the fastest first. One alone isn't timed, and of equal ones the first is."""
+    """The fastest candidate, and all that were timed, the fastest first; one alone isn't timed.
+
+    It is the one whose time over the dense network's is the smallest in the mode in which that is largest. Of
+    candidates that are hardly apart it is the one with the fewest parameters, since times waver.
+    """
     if len(choices) == 1:
         return choices[0], ()
     modes = ("eager", "CUDA graph") if device_of(dense).type == "cuda" else ("eager",)
@@ -76,8 +81,9 @@ def fastest(
             index_operations=sum(node.target in _INDEX for node in small.graph.nodes),
             ratios={one.mode: one.ratio for one in timed(dense, small, example, modes, rounds=ROUNDS)},
         )
-    best = min(tried, key=lambda widths: tried[widths].worst)
-    return best, tuple(sorted(tried.values(), key=lambda one: one.worst))
+    limit = HARDLY * min(one.worst for one in tried.values())
+    near = [widths for widths, one in tried.items() if one.worst <= limit]
+    return min(near, key=lambda widths: tried[widths].parameters), tuple(sorted(tried.values(), key=lambda one: one.worst))
 
 
 def _shape(small: fx.GraphModule) -> tuple[Any, ...]:
