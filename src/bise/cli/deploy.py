@@ -11,36 +11,67 @@ from bise.base.output import show_json
 from bise.cli.guard import guard
 from bise.cli.shared import JsonOption, TrustOption
 
+AlignOption = Annotated[
+    str,
+    typer.Option(
+        help="Fill widths up to a multiple with filters of zeros: a number, or auto, which times some and keeps the"
+        " fastest on this machine."
+    ),
+]
+StreamsOption = Annotated[
+    str | None,
+    typer.Option(help="Residual streams: narrow, union (no index operations) or auto; default as --align says."),
+]
+ModesOption = Annotated[
+    str,
+    typer.Option(help="Time these as well: CUDA graph, torch.compile, ONNX Runtime; separated by commas."),
+]
+
 
 def shrink(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
     of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    align: AlignOption = "1",
+    streams: StreamsOption = None,
+    modes: ModesOption = "",
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with guard():
-        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json)
+        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json, align, streams, modes)
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
     of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    align: AlignOption = "1",
+    streams: StreamsOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Shrink, verify, and write one file to deploy."""
     with guard():
-        _shrink(run, of, [(file, (".onnx", ".pt2"))], trust, as_json)
+        _shrink(run, of, [(file, (".onnx", ".pt2"))], trust, as_json, align, streams)
 
 
-def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], trust: bool, as_json: bool) -> None:
+def _shrink(
+    run: Path,
+    of: str,
+    files: list[tuple[Path | None, tuple[str, ...]]],
+    trust: bool,
+    as_json: bool,
+    align: str,
+    streams: str | None,
+    modes: str = "",
+) -> None:
     """Shrink a run's network, write each file that is named, and show the figures."""
     from bise.base.errors import BadInput
     from bise.base.files import finite
+    from bise.base.slower import slower
     from bise.cli.terminal import Bars, console, show_table, shrunk_table
     from bise.jobs.shrink import shrink_job
     from bise.jobs.sources import source_of, trust_run
@@ -53,8 +84,20 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
     model, splits = source_of(run)
     with Bars() as bars:
         named = [path for path, _ in files if path is not None]
-        figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
+        figures = shrink_job(
+            model,
+            splits,
+            run,
+            name=of,
+            files=named,
+            progress=bars,
+            align=align,
+            streams=streams,
+            modes=[mode.strip() for mode in modes.split(",") if mode.strip()],
+        )
     if as_json:
         show_json(finite(figures))
     else:
         show_table(console(), shrunk_table(figures))
+        for line in slower(figures):
+            console().print(line, soft_wrap=True)

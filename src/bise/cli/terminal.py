@@ -18,6 +18,7 @@ from rich.text import Text
 
 from bise.base.files import finite
 from bise.base.output import one_line, show_json, visible
+from bise.base.slower import EAGER, times_of
 
 if TYPE_CHECKING:
     from bise.data.own.check import Check, SplitCheck
@@ -134,9 +135,10 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
     for label, key in (("parameters", "parameters"), ("MACs a sample", "macs")):
         dense, shrunk = figures[key]["dense"], figures[key]["shrunk"]
         table.add_row(label, _short(dense), _short(shrunk), f"{shrunk / max(1, dense):.2f}")
-    for batch, times in latency.items():
-        label = f"latency, batch {batch}, {times['device']}"
-        table.add_row(label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", f"{times['ratio']:.2f}")
+    for one in times_of(figures):
+        mode = "" if one["mode"] == EAGER else f", {one['mode']}"
+        label = f"latency{mode}, batch {one['batch']}, {one['device']}"
+        table.add_row(label, f"{one['dense_ms']:.2f} ms", f"{one['shrunk_ms']:.2f} ms", f"{one['ratio']:.2f}")
     return table
 
 

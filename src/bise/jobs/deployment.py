@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,36 +15,51 @@ from bise.data.core.contract import Progress
 from bise.data.core.tokens import sentences_of
 from bise.engine.inputs import Inputs
 from bise.jobs.exporting import check_target, export, tokenizer_file
+from bise.jobs.runtime import RUNTIME, in_onnx_runtime
 from bise.network.outputs import device_of
 from bise.network.size import latency, size, sparsity
 from bise.network.subnetwork import Subnetwork
+from bise.network.timing import timed
 
 BATCHES = (1, 256)
 """Batch sizes at which latency is measured."""
 MOST_PARAMETERS = 300_000_000
 """Beyond this an extraction doesn't shrink by itself, since the check holds the network twice in float64."""
+PLAIN: dict[str, Any] = {"align": 1, "streams": None}
 EXAMPLE = 8
 """Samples on which shrunk and masked network are compared."""
 
 
-def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
+def deploy(
+    sub: Subnetwork,
+    inputs: Inputs,
+    files: Sequence[Path],
+    progress: Progress,
+    widths: Mapping[str, Any] = PLAIN,
+    modes: Sequence[str] = (),
+) -> dict[str, Any]:
     """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
 
-    Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
+    Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives, and in
+    other modes too where these are named.
     """
     for path in files:
         check_target(path)
     progress("shrinking", 0, 1)
-    small, figures = shrunk(sub, inputs)
+    small, figures = shrunk(sub, inputs, **widths)
     dense = sub.bare()
-    times = {}
+    times: dict[str, Any] = {}
+    others: list[dict[str, Any]] = []
     for batch in BATCHES:
         order = torch.arange(batch) % len(inputs)
         x = next(inputs.batches(order, batch))[0]
         times[str(batch)] = asdict(latency(dense, small, x))
+        others += [asdict(one) for one in timed(dense, small, x, [m for m in modes if m != RUNTIME])]
+        if RUNTIME in modes:
+            others.append(asdict(in_onnx_runtime(dense, small, x, inputs.example(EXAMPLE))))
     written = {path.name: _written(small, path, inputs.example(EXAMPLE), inputs) for path in files}
     progress("shrinking", 1, 1)
-    return figures | {"latency_by_batch": times, "files": written}
+    return figures | {"latency_by_batch": times, "latency_by_mode": others, "files": written}
 
 
 def sizes(sub: Subnetwork, data: Any, progress: Progress) -> dict[str, Any]:
@@ -65,9 +80,9 @@ def sizes(sub: Subnetwork, data: Any, progress: Progress) -> dict[str, Any]:
     return {"shrunk": figures}
 
 
-def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
+def shrunk(sub: Subnetwork, inputs: Inputs, align: Any = 1, streams: Any = None) -> tuple[nn.Module, dict[str, Any]]:
     """`sub` without its closed units, and what `summary.json` tells of that: sizes for one sample, and the check."""
-    small = sub.shrink(inputs.example(EXAMPLE))
+    small = sub.shrink(inputs.example(EXAMPLE), align=align, streams=streams)
     one = inputs.example(1)
     before, after = size(sub.bare(), one), size(small, one)
     report: Any = small.shrink_report
@@ -80,7 +95,14 @@ def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
         "difference_float64": max(report.differences.values()),
         "difference_float32": report.float32,
         "barriers": [str(barrier) for barrier in report.barriers],
+        **({"tried": [asdict(one) for one in report.tried]} if report.tried else {}),
+        **({} if (report.align, report.streams) == (1, "narrow") else {"widths": widths_of(report)}),
     }
+
+
+def widths_of(report: Any) -> dict[str, Any]:
+    """The options that make these widths again."""
+    return {"align": report.align, "streams": report.streams}
 
 
 def _written(small: nn.Module, path: Path, example: Any, inputs: Inputs) -> dict[str, Any]:

@@ -141,10 +141,11 @@ def check_shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str],
     for name in (name for name in noted if name in run.saved):
         try:
             sub = load(run.folder / name, model)
-            sizes = shrunk(sub, examples[0])[1]
+            widths = noted[name].get("widths") or {}
+            sizes = shrunk(sub, examples[0], **widths)[1]
             # sentences of another length take other work: extraction counts it on train, shrinking on test
             if len(examples) > 1 and _unlike(noted[name], sizes):
-                sizes = shrunk(sub, examples[1])[1]
+                sizes = shrunk(sub, examples[1], **widths)[1]
         except NotExact as error:
             raise Broken(f"{name}: {error}") from error
         except (BadInput, RuntimeError) as error:  # the model's own, which says nothing about the files

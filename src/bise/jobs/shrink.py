@@ -14,14 +14,26 @@ from bise.base.files import check_writable, writable, write_json
 from bise.data.core.contract import Progress
 from bise.engine.inputs import Inputs
 from bise.jobs.deployment import deploy
+from bise.jobs.runtime import RUNTIME
 from bise.jobs.steps import NETWORKS, Splits, saved, split_of, train_of
 from bise.network.outputs import device_of
+from bise.network.shrinking.choosing import candidates
+from bise.network.timing import MODES
 from bise.reporting.writing import add_report
 from bise.runs.folder import begun_jobs, check_complete, read_summary, sole
 
 
 def shrink_job(
-    model: nn.Module, splits: Splits, folder: Path, *, name: str, files: Sequence[Path], progress: Progress
+    model: nn.Module,
+    splits: Splits,
+    folder: Path,
+    *,
+    name: str,
+    files: Sequence[Path],
+    progress: Progress,
+    align: str = "1",
+    streams: str | None = None,
+    modes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Shrink a run's subnetwork, or what was made from it, write `files`, and add the figures to the run's summary.
 
@@ -29,6 +41,10 @@ def shrink_job(
     """
     if name not in NETWORKS[:-1]:
         raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS[:-1])}")
+    widths = {"align": int(align) if align.isdigit() else align, "streams": streams}
+    candidates(**widths)
+    if unknown := sorted(set(modes) - {*MODES, RUNTIME}):
+        raise BadInput(f"--modes {unknown[0]!r} is unknown; choose from {', '.join((*MODES, RUNTIME))}")
     check_complete(folder)
     for path in files:
         check_writable(path.parent, "name a file elsewhere")
@@ -42,7 +58,7 @@ def shrink_job(
     inputs = Inputs(train_of(splits) if data is None else data, device_of(model))
     noted = writable(folder)
     with sole(folder) if noted else nullcontext():
-        figures = deploy(sub, inputs, files, progress)
+        figures = deploy(sub, inputs, files, progress, widths, modes)
         if noted:
             summary = read_summary(folder)
             summary[name] = summary.get(name, {}) | {"shrunk": figures}

@@ -14,6 +14,9 @@ from bise.base.errors import BadInput
 from bise.network.trace import Call, Trace
 from bise.network.tracing import record
 
+ALL = "all"
+"""What `sites` may say in place of patterns: the stem of a ResNet too, which the paper leaves ungated."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
@@ -55,7 +58,7 @@ class Placement:
 
 
 def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> dict[str, int]:
-    """{site: number of units}: where gates would go in `model`, by itself or by the given patterns."""
+    """{site: number of units}: where gates would go in `model`, by itself, on "all" places, or by patterns."""
     return {site.name: site.units for site in place(model, example, patterns=patterns).sites}
 
 
@@ -75,13 +78,15 @@ def place(
     Without patterns, `gates_at` says where gates go, and `norms` whether a LayerNorm knows the mask before it, as in
     ExtractConfig.
     """
+    stem = patterns is not None and list(patterns if not isinstance(patterns, str) else [patterns]) == [ALL]
+    patterns = None if stem else patterns
     trace = record(model, example)
     left_out: list[str] = []
     if patterns is None and gates_at == "layers":
         found = _layers(model, trace)
     elif patterns is None:
         found, left_out = _found(trace)
-        found = _family(model, trace, found)
+        found = _family(model, trace, found, stem)
     else:
         found = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs)
     if gated and not found:
@@ -150,12 +155,12 @@ def _found(trace: Trace) -> tuple[list[Site], list[str]]:
     return out, left_out
 
 
-def _family(model: nn.Module, trace: Trace, found: list[Site]) -> list[Site]:
-    """What the paper places by hand: no gate on a ResNet's stem, one on each feed-forward output of BERT."""
+def _family(model: nn.Module, trace: Trace, found: list[Site], stem: bool = False) -> list[Site]:
+    """What the paper places by hand: no gate on a ResNet's stem unless asked, one on each feed-forward output of BERT."""
     for path, module in model.named_modules():
         kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(module).__mro__}
         prefix = f"{path}." if path else ""
-        if kinds & {("torchvision", "ResNet"), ("timm", "ResNet")}:
+        if kinds & {("torchvision", "ResNet"), ("timm", "ResNet")} and not stem:
             blocks = re.compile(re.escape(prefix) + r"layer\d")
             found = [s for s in found if not s.name.startswith(prefix) or blocks.match(s.name)]
         if any(root == "transformers" for root, _ in kinds):

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput
+from bise.base.slower import EAGER, SLOWER
 from bise.network.outputs import call, device_of, tensors_in
 from bise.network.size import latency
 
-EAGER, GRAPH, COMPILED = "eager", "CUDA graph", "torch.compile"
+GRAPH, COMPILED = "CUDA graph", "torch.compile"
 MODES = (EAGER, GRAPH, COMPILED)
 _WARM = 3
 
@@ -41,10 +42,6 @@ class Timed:
         return f": slower than dense by {100 * (self.ratio - 1):.0f} %" if self.ratio >= SLOWER else ""
 
 
-SLOWER = 1.005
-"""The ratio from which a network is called slower: below, it rounds to 0 %."""
-
-
 def timed(
     dense: nn.Module, small: nn.Module, example: Any, modes: Sequence[str] = (EAGER,), *, rounds: int = 15
 ) -> tuple[Timed, ...]:
@@ -57,7 +54,7 @@ def timed(
             continue
         with torch.inference_mode():
             pair = [_RUNNERS[mode](network, example) for network in (dense, small)]
-        seen = latency(*pair, example, rounds=rounds)
+        seen = latency(pair[0], pair[1], example, rounds=rounds)
         out.append(
             Timed(
                 mode=mode,
@@ -95,7 +92,7 @@ def _graph(network: nn.Module, example: Any) -> Callable[..., None]:
 
 
 def _compiled(network: nn.Module, example: Any) -> Any:
-    compiled = torch.compile(network, dynamic=False)
+    compiled: Any = torch.compile(network, dynamic=False)
     for _ in range(_WARM):
         call(compiled, example)
     return compiled

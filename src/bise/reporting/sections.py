@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bise.base.markup import Html, foreign, join, tag
+from bise.base.slower import EAGER, slower, times_of
 from bise.reporting.charts import histogram, interval_chart, short, site_bars
 from bise.reporting.colours import STEPS
 from bise.reporting.facts import Facts
@@ -238,11 +239,12 @@ def _sizes(facts: Facts) -> Html:
     for label, key in (("parameters", "parameters"), ("multiply-adds a sample (MACs)", "macs")):
         dense, small = figures[key]["dense"], figures[key]["shrunk"]
         rows.append([label, short(dense), short(small), percent(small / max(1, dense))])
-    latency = figures.get("latency_by_batch") or {}
-    for batch, times in latency.items():
-        label = f"time for a batch of {batch}, {times['device']}"
-        rows.append([label, f"{times['first_ms']:.2f} ms", f"{times['second_ms']:.2f} ms", percent(times["ratio"])])
-    slow = max((times["ratio"] for times in latency.values()), default=0) > 0.95
+    latency = times_of(figures)
+    for one in latency:
+        mode = "" if one["mode"] == EAGER else f"{one['mode']}, "
+        label = f"time for a batch of {one['batch']}, {mode}{one['device']}"
+        rows.append([label, f"{one['dense_ms']:.2f} ms", f"{one['shrunk_ms']:.2f} ms", percent(one["ratio"])])
+    slow = max((one["ratio"] for one in latency), default=0) > 0.95
     note = " Small networks gain less time than arithmetic: there is little to save." if slow else ""
     about: Any = (
         "Times are medians of alternating runs on the machine of the run. Their share is the median over neighbours,"
@@ -253,6 +255,7 @@ def _sizes(facts: Facts) -> Html:
     return join(
         table("Size and speed, closed units removed", ["", "whole model", "shrunk", "of it"], rows),
         tag("p", about, cls="note"),
+        [tag("p", sentence, cls="note") for sentence in slower(figures)],
     )
 
 

@@ -194,7 +194,8 @@ def _shrink_commands(facts: Facts, out: str) -> list[str]:
                 for file, part in figures["files"].items()
             }
             of = "" if name == "subnetwork" else f" --of {name}"
-            lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {file}" for key, file in files.items()))
+            options = {**files, **(figures.get("widths") or {})}
+            lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {value}" for key, value in options.items()))
     return lines
 
 

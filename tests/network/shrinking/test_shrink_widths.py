@@ -28,7 +28,15 @@ aten = torch.ops.aten
 LONG = ("resnet18", "mobilenet_v3_small", "regnet_y_400mf", "densenet121", "ViT (transformers)", "swin_t")
 INDEX = (aten.index_select.default, aten.index.Tensor, aten.constant_pad_nd.default)
 EVERY = [Widths(union=True), Widths(multiple=3), Widths(multiple=4), Widths(multiple=4, union=True)]
-QUICK = ("conv two deep", "depthwise, two each", "grouped", "batch norm", "squeeze-and-excite", "residual", "layer norm")
+QUICK = (
+    "conv two deep",
+    "depthwise, two each",
+    "grouped",
+    "batch norm",
+    "squeeze-and-excite",
+    "residual",
+    "layer norm",
+)
 
 
 def index_operations(small: fx.GraphModule) -> int:

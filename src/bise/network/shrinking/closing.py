@@ -82,7 +82,8 @@ class _Closing:
 
     def gated(self) -> fx.Graph:
         """A copy of the graph with these gates in it."""
-        graph, new = fx.Graph(), {}
+        graph = fx.Graph()
+        new: dict[fx.Node, Any] = {}
         # what follows from masks alone comes first: a sum stands before the gate behind it
         ready = lambda node: node.op != "placeholder" and (node not in self.net.from_masks) + 1  # noqa: E731
         for node in sorted(self.net.captured.graph.nodes, key=ready):

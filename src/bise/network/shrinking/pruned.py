@@ -37,5 +37,5 @@ def permanent(model: nn.Module) -> nn.Module:
     for module in copied.modules():
         hooks = list(module._forward_pre_hooks.values())
         for name in [hook._tensor_name for hook in hooks if isinstance(hook, prune.BasePruningMethod)]:
-            prune.remove(module, name)  # type: ignore[no-untyped-call]
+            prune.remove(module, name)
     return copied
