@@ -35,6 +35,17 @@ def test_counts_of_the_supplement(name, units, count, bottleneck):
     assert placement.bottlenecks == (bottleneck,)
 
 
+@pytest.mark.parametrize(("name", "stem"), [("torchvision resnet18", "relu"), ("timm resnet18", "act1")])
+def test_all_places_have_the_stem_of_a_resnet_too(name, stem):
+    model, example = make(name)
+    found = sites(model, example, patterns="all")
+    assert next(iter(found)) == stem
+    assert sum(found.values()) == 3840 + 64
+    mask = torch.arange(64) % 2 == 0
+    small = subnetwork(model, {stem: mask}, example=example).shrink(example)
+    assert small.get_parameter("conv1.weight").shape[0] == 32
+
+
 def test_bert_base_has_46848_units():
     torchvision()
     from transformers import BertConfig, BertForSequenceClassification

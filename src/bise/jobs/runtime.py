@@ -26,7 +26,7 @@ def in_onnx_runtime(dense: nn.Module, small: nn.Module, x: Any, example: Any, ro
             _session(network, Path(folder) / f"{n}.onnx", example, feed) for n, network in enumerate((dense, small))
         ]
         on_cpu = {name: torch.from_numpy(value) for name, value in feed.items()}
-        seen = latency(*pair, on_cpu, rounds=rounds)
+        seen = latency(pair[0], pair[1], on_cpu, rounds=rounds)
     return Timed(
         mode=RUNTIME,
         dense_ms=seen.first_ms,

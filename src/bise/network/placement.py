@@ -156,7 +156,7 @@ def _found(trace: Trace) -> tuple[list[Site], list[str]]:
 
 
 def _family(model: nn.Module, trace: Trace, found: list[Site], stem: bool = False) -> list[Site]:
-    """What the paper places by hand: no gate on a ResNet's stem unless asked, one on each feed-forward output of BERT."""
+    """What the paper places by hand: no gate on a ResNet's stem unless asked, one on BERT's feed-forward outputs."""
     for path, module in model.named_modules():
         kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(module).__mro__}
         prefix = f"{path}." if path else ""

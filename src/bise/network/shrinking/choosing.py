@@ -83,9 +83,8 @@ def fastest(
         )
     limit = HARDLY * min(one.worst for one in tried.values())
     near = [widths for widths, one in tried.items() if one.worst <= limit]
-    return min(near, key=lambda widths: tried[widths].parameters), tuple(
-        sorted(tried.values(), key=lambda one: one.worst)
-    )
+    best = min(near, key=lambda widths: tried[widths].parameters)
+    return best, tuple(sorted(tried.values(), key=lambda one: one.worst))
 
 
 def _shape(small: fx.GraphModule) -> tuple[Any, ...]:
