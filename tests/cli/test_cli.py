@@ -109,6 +109,16 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     assert figures["parameters"]["shrunk"] < figures["parameters"]["dense"]
     assert figures["difference_float64"] <= 1e-10
     assert set(figures["latency_by_batch"]) == {"1", "256"}
+    assert "widths" not in figures
+    wide = run("shrink", out, "--align", "8", "--streams", "union", "--json")
+    assert wide.exit_code == 0, wide.output
+    assert json.loads(wide.stdout)["widths"] == {"align": 8, "streams": "union"}
+    assert f"bise shrink {out} --align 8 --streams union" in unescape((tmp_path / "run/report.html").read_text("utf-8"))
+    assert run("verify", out, "--trust").exit_code == 0
+    for option in (("--align", "none"), ("--streams", "wide"), ("--modes", "fast")):
+        bad = run("shrink", out, *option)
+        assert bad.exit_code == 2
+        assert option[1] in bad.output
     tuned = run("finetune", out, "--epochs", "2", "--lr", "0.01", "--json")
     assert tuned.exit_code == 0, tuned.output
     assert {"vanilla", "subnetwork", "finetuned", "dense_finetuned"} <= set(json.loads(tuned.stdout))

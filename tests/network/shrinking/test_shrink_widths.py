@@ -18,7 +18,7 @@ from bise.base.errors import BadInput
 from bise.network.shrinking.capture import capture
 from bise.network.shrinking.removal import rewritten
 from bise.network.shrinking.verify import TOLERANCE, as_float64, check, difference, in_float64
-from bise.network.shrinking.widths import PLAIN, Widths
+from bise.network.shrinking.widths import Widths
 from bise.network.subnetwork import Subnetwork
 from test_shrink_models import close, made, masks_of
 from test_shrink_property import networks
@@ -144,8 +144,8 @@ def staged() -> tuple[Subnetwork, Tensor]:
 def test_a_stream_keeps_the_union_and_needs_no_index() -> None:
     """By hand: the segments keep {0, 1, 2, 3}, {0, 1, 4}, {2, 4, 5} and {0, 5}, so that the union is the first six."""
     sub, x = staged()
-    narrow = sub.shrink(x)
-    assert index_operations(narrow) > 0  # type: ignore[arg-type]
+    narrow, _, _ = rewritten(capture(sub, x), masks_of(sub))
+    assert index_operations(narrow) > 0
     assert widths_of(narrow)["back.0.weight"] == 3
     union = sub.shrink(x, streams="union")
     assert isinstance(union, fx.GraphModule)
@@ -162,23 +162,25 @@ def test_a_stream_keeps_the_union_and_needs_no_index() -> None:
 
 def test_widths_are_multiples_as_far_as_closed_channels_go() -> None:
     sub, x = staged()
-    small = sub.shrink(x, align=4)
-    found = widths_of(small)
-    assert found["first.weight"] == 4
-    assert found["inner.0.weight"] == 8
-    eight = widths_of(sub.shrink(x, align=8))
+    captured = capture(sub, x)
+    four, eight, sixteen = (
+        widths_of(rewritten(captured, masks_of(sub), widths)[0])
+        for widths in (Widths(multiple=4), Widths(multiple=8), Widths(multiple=16, union=True))
+    )
+    assert (four["first.weight"], four["inner.0.weight"]) == (4, 8)
     assert eight["inner.1.weight"] == 8
-    sixteen = widths_of(sub.shrink(x, align=16, streams="union"))
     assert sixteen["inner.0.weight"] == 8, "12 channels are too few for 16"
-    assert small.shrink_report.align == 4  # type: ignore[union-attr]
 
 
 def test_the_default_is_what_it_was() -> None:
-    """Without alignment nothing is zero that wasn't, and the graph has the operations of the plain rewrite."""
+    """Without alignment each layer has the units that are open, and nothing is zero that wasn't."""
     sub, x = staged()
-    small = sub.shrink(x)
-    plain, _, _ = rewritten(capture(sub, x), masks_of(sub), PLAIN)
-    assert {k: v.shape for k, v in small.state_dict().items()} == {k: v.shape for k, v in plain.state_dict().items()}
+    small, _, _ = rewritten(capture(sub, x), masks_of(sub))
+    assert widths_of(small) == {
+        "first.weight": 4,
+        **{f"inner.{i}.weight": 5 for i in range(3)},
+        **{"back.0.weight": 3, "back.1.weight": 3, "back.2.weight": 2},
+    }
     assert not any((p == 0).any() for p in small.parameters())
 
 
