@@ -15,8 +15,12 @@ from torch import Tensor, fx, nn
 
 import bise
 from bise.base.errors import BadInput
+from bise.network.shrinking.analysis import Analysis
 from bise.network.shrinking.capture import capture
+from bise.network.shrinking.channel_rules import FULL_WIDTH
+from bise.network.shrinking.closing import closed_at_layers
 from bise.network.shrinking.removal import rewritten
+from bise.network.shrinking.rules import RULES
 from bise.network.shrinking.verify import TOLERANCE, as_float64, check, difference, in_float64
 from bise.network.shrinking.widths import Widths
 from bise.network.subnetwork import Subnetwork
@@ -220,3 +224,27 @@ def test_a_saved_network_loads_where_bise_is_not(tmp_path: Path) -> None:
         "assert held['net'].shrink_report['align'] == 8\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path)
+
+
+class Quotient(nn.Module):
+    """A gate behind a quotient, whose divisor mustn't become zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.above, self.below, self.act, self.fc = nn.Linear(5, 8), nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.act(self.above(x) / self.below(x)))
+
+
+def test_a_divisor_is_never_closed() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 5)
+    sub = bise.subnetwork(Quotient().eval(), {"act": torch.arange(8) % 3 > 0}, example=x)
+    net = Analysis(captured=capture(sub, x), rules=RULES, barrier=FULL_WIDTH)
+    net.forward(masks_of(sub))
+    closed = closed_at_layers(net)
+    found = {name: closed.tensors[place] for place, name in closed.names.items()}
+    assert (found["above.weight"] == 0).all(1).tolist() == [i % 3 == 0 for i in range(8)]
+    assert (found["below.weight"] != 0).all()
+    assert (sub.network.above.weight != 0).all(), "those of the model stay"  # type: ignore[operator,union-attr]

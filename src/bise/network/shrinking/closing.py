@@ -29,10 +29,10 @@ def closed_at_layers(net: Analysis) -> Captured:
         masks = [x for x in node.all_input_nodes if x in net.from_masks]
         state = net.state.get(node)
         if node.target is aten.mul.Tensor and len(masks) == 1 and len(node.all_input_nodes) == 2 and state is not None:
-            mask = net.constants[masks[0]].flatten().cpu()
-            if mask.numel() == state.count:
+            closed = net.constants[masks[0]].flatten().cpu() == 0
+            if closed.numel() == state.count and bool(state.known[closed].all()):
                 (made,) = (x for x in node.all_input_nodes if x is not masks[0])
-                closing.close(made, mask == 0, masks[0])
+                closing.close(made, closed, masks[0])
     return replace(net.captured, tensors=closing.tensors, graph=closing.gated())
 
 
@@ -70,10 +70,13 @@ class _Closing:
                 self.close(first, closed, mask)
 
     def _sum(self, node: fx.Node, rule: Arithmetic, closed: Tensor, mask: fx.Node) -> None:
-        """Both operands; one that others read too gets a gate of its own on the way to the sum."""
+        """Both operands, but no divisor; one that others read too gets a gate of its own on the way to a sum."""
         state = self.net.state[node]
         assert state is not None
-        for x in (x for x in node.args[:2] if isinstance(x, fx.Node) and x not in self.net.constants):
+        operands: Any = node.args[: 1 if node.target is aten.div.Tensor else 2]
+        for x in (x for x in operands if isinstance(x, fx.Node) and x not in self.net.constants):
+            if rule.followed(self.net, node, x, state.dim) is None:
+                continue
             shared = node.target is aten.add.Tensor and len(readers(x)) > 1
             if not shared:
                 self.close(x, closed, mask)

@@ -131,7 +131,7 @@ class Layer:
 
 def empty_rows(weight: Tensor) -> Tensor:
     """Which rows hold nothing but zeros: filters that were pruned, or columns that nobody reads [rows]."""
-    empty = (weight.flatten(1)[:, :1] == 0).all(1) if weight.numel() else torch.ones(len(weight), dtype=torch.bool)
+    empty = weight[(slice(None), *[0] * (weight.dim() - 1))] == 0  # the first entry of each
     if empty.any():
         maybe = empty.nonzero().flatten()
         empty[maybe] = (weight[maybe] == 0).flatten(1).all(1)

@@ -55,7 +55,7 @@ class Arithmetic:
             raise KeepFull(APART)
         return chosen[0]
 
-    def _state(self, net: Analysis, node: fx.Node, x: fx.Node, dim: int) -> Channels | None:
+    def followed(self, net: Analysis, node: fx.Node, x: fx.Node, dim: int) -> Channels | None:
         """The channels of an operand, None where they are none of the output's."""
         state, rank = net.state[x], len(net.shape(node))
         if state is None or state.dim + rank - len(net.shape(x)) != dim or state.count != net.shape(node)[dim]:
@@ -67,7 +67,7 @@ class Arithmetic:
         everywhere = torch.ones(count, dtype=torch.bool)
         if not isinstance(x, fx.Node):
             return everywhere, torch.full((count,), float(x), dtype=torch.float64)
-        state = self._state(net, node, x, dim)
+        state = self.followed(net, node, x, dim)
         if state is not None:
             return state.known, state.value
         place = self._place(net, node, x, dim)
@@ -95,7 +95,7 @@ class Arithmetic:
             return
         dropped = set()
         for x in sources:
-            mine, whole = self._state(net, node, x, state.dim), net.state[x]
+            mine, whole = self.followed(net, node, x, state.dim), net.state[x]
             if mine is None and whole is not None:
                 net.want_live(x)
                 net.note_barrier(node, APART, int(whole.known.sum()))
@@ -124,7 +124,7 @@ class Arithmetic:
         if state is None:
             return [node]
         sources = [x for x in node.args[:2] if isinstance(x, fx.Node) and x not in net.notes.get(node, ())]
-        parts = [x for x in sources if self._state(net, node, x, state.dim) is not None]
+        parts = [x for x in sources if self.followed(net, node, x, state.dim) is not None]
         return [node] if len(parts) > 1 and node.target not in (aten.add.Tensor, aten.sub.Tensor) else [node, *parts]
 
     def _carried(self, net: Analysis, node: fx.Node, x: fx.Node, must: Tensor) -> bool:
@@ -133,7 +133,7 @@ class Arithmetic:
         assert axis is not None
         for other in node.args[:2]:
             if isinstance(other, fx.Node) and other is not x and other not in net.constants:
-                state = self._state(net, node, other, axis.dim)
+                state = self.followed(net, node, other, axis.dim)
                 computed_there = state is None or not state.known[must].all()
                 if computed_there and [str(s) for s in net.shape(other)] == [str(s) for s in net.shape(node)]:
                     return True
@@ -174,7 +174,7 @@ class Arithmetic:
     def _order(self, new: Rewrite, node: fx.Node, dim: int, wanted: Tensor) -> Tensor:
         """The wanted channels, in the order in which an operand already holds just them, if one does."""
         for x in node.args[:2]:
-            packed = new.packed.get(x) if isinstance(x, fx.Node) and self._state(new.net, node, x, dim) else None
+            packed = new.packed.get(x) if isinstance(x, fx.Node) and self.followed(new.net, node, x, dim) else None
             if packed is not None and packed.ids is not None and torch.equal(packed.ids.sort()[0], wanted):
                 return packed.ids
         return wanted
@@ -183,7 +183,7 @@ class Arithmetic:
         if not isinstance(x, fx.Node):
             return x
         net = new.net
-        state = self._state(net, node, x, dim)
+        state = self.followed(net, node, x, dim)
         if state is not None:
             if x in net.notes[node]:
                 return new.vector(state.value[ids], len(net.shape(node)), dim)
