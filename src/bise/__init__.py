@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bise.methods.pseudo_labels import pseudo_bias
     from bise.methods.refit.refitting import refit
     from bise.network.placement import sites
+    from bise.network.pruned import shrink
     from bise.network.saving import load
-    from bise.network.shrinking.pruned import shrink
     from bise.network.subnetwork import Subnetwork, subnetwork
     from bise.network.twin import fingerprint
 
@@ -66,7 +66,7 @@ _HOMES = {
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),
-    "network.shrinking.pruned": ("shrink",),
+    "network.pruned": ("shrink",),
     "network.subnetwork": ("Subnetwork", "subnetwork"),
     "network.placement": ("sites",),
     "methods.batch_norm": ("reestimate",),

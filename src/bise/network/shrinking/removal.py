@@ -45,16 +45,8 @@ def shrink(
     fastest. With on_barrier="raise", an operation that has to keep closed channels is an error instead of an entry in
     the report.
     """
-    if on_barrier not in ("keep", "raise"):
-        raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
     choices = candidates(align, streams)
-    example = to_device(example, device_of(sub))
-    if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
-        raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
-    sub.place(example)
-    masked = duplicate(sub)
-    masked.eval()
-    _check_runs_alike(masked, example)
+    example, masked = _checked(sub, example, on_barrier)
     masks: dict[int, Any] = {number: gate.mask for number, gate in enumerate(sub.gates)}
     for free in (True, False):
         try:
@@ -86,10 +78,7 @@ def shrink(
         differences=differences,
         float32=difference(masked, small, example),
         barriers=barriers,
-        held=tuple(
-            f"{captured.keys[number] if captured.keys else 'x'} {' × '.join(map(str, dims.values()))}"
-            for number, dims in captured.held.items()
-        ),
+        held=_held(captured),
         align=widths.multiple,
         streams=widths.streams,
         tried=tried,
@@ -97,6 +86,28 @@ def shrink(
     )
     object.__setattr__(small, "shrink_report", report)  # no tensor and no module: a note on it
     return small
+
+
+def _checked(sub: Gated, example: Any, on_barrier: str) -> tuple[Any, Gated]:
+    """The example where the network is, and a copy of the subnetwork, in eval mode and with its gates placed."""
+    if on_barrier not in ("keep", "raise"):
+        raise BadInput(f'on_barrier={on_barrier!r} is unknown; choose "keep" or "raise"')
+    example = to_device(example, device_of(sub))
+    if not all(t.isfinite().all() for t in tensors_in(example) if t.is_floating_point()):
+        raise BadInput("the example holds NaN or infinity; give inputs as the network takes them")
+    sub.place(example)
+    masked: Gated = duplicate(sub)
+    masked.eval()
+    _check_runs_alike(masked, example)
+    return example, masked
+
+
+def _held(captured: Captured) -> tuple[str, ...]:
+    """The sizes that inputs have to have, in words."""
+    return tuple(
+        f"{captured.keys[number] if captured.keys else 'x'} {' × '.join(map(str, dims.values()))}"
+        for number, dims in captured.held.items()
+    )
 
 
 def _ready(small: fx.GraphModule, derived: set[str], sub: Gated) -> fx.GraphModule:

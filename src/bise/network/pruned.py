@@ -7,7 +7,6 @@ from typing import Any, Literal
 from torch import nn
 from torch.nn.utils import prune
 
-from bise.network.shrinking import removal
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import twin
 
@@ -26,9 +25,7 @@ def shrink(
     A subnetwork loses its closed units as well. What torch.nn.utils.prune masks is zero; the model stays as it is.
     """
     sub = model if isinstance(model, Subnetwork) else Subnetwork(permanent(model), ())
-    return removal.shrink(
-        sub, example, align=align, streams=streams, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier
-    )
+    return sub.shrink(example, align=align, streams=streams, fold_batchnorm=fold_batchnorm, on_barrier=on_barrier)
 
 
 def permanent(model: nn.Module) -> nn.Module:
