@@ -131,7 +131,10 @@ class Layer:
 
 def empty_rows(weight: Tensor) -> Tensor:
     """Which rows hold nothing but zeros: filters that were pruned, or columns that nobody reads [rows]."""
-    empty = weight[(slice(None), *[0] * (weight.dim() - 1))] == 0  # the first entry of each
+    first = weight
+    while first.dim() > 1:  # mostly the first entry of each is enough to tell
+        first = first.select(1, 0)
+    empty = first == 0
     if empty.any():
         maybe = empty.nonzero().flatten()
         empty[maybe] = (weight[maybe] == 0).flatten(1).all(1)
