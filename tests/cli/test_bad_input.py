@@ -224,7 +224,7 @@ def _runs(base):
 
 
 OWN = "--model test_bad_input:make --data test_bad_input:splits"
-TABLE = "--target hired --bias sex --split fold"
+TABLE = "--target hired --bias sex --split-column fold"
 PICTURES = f"--model test_bad_input:five_features {TABLE} --image file --size 4"
 NET = "--model test_bad_input:five_features --data {w}/rows.csv"
 
@@ -394,7 +394,7 @@ BAD = [
     ("data check {w}/one_class.csv --target hired", "one class only"),
     ("data check {w}/no_target.csv --target hired", "is empty in 1 of 49 rows"),
     ("data check {w}/odd_target.csv --target hired", "0.5, which is no whole number"),
-    ("data check {w}/odd_split.csv --target hired --split fold", "'Tuesday'"),
+    ("data check {w}/odd_split.csv --target hired --split-column fold", "'Tuesday'"),
     ("data check {w}/no_bias.csv --target hired --bias sex", "sex"),
     ("data check {w}/rows.csv --target hired --files", "--files opens pictures"),
     ("data check {w}/no_picture.csv --target hired --image file --files", "file"),

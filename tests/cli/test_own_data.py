@@ -81,7 +81,7 @@ def test_from_a_csv_file_to_a_file_to_deploy(people, tmp_path):
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     own = [*weights, "--data", people, *columns, "--split-column", "part"]
     out = tmp_path / "run"
-    run("extract", *weights, "--data", people, *columns, "--split", "part", "--out", out, *QUICK)
+    run("extract", *weights, "--data", people, *columns, "--split-column", "part", "--out", out, *QUICK)
     summary = json.loads((out / "summary.json").read_text())
     audited = json.loads(run("audit", *own, "--run", out, "--json").stdout)
     assert audited["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
@@ -224,7 +224,7 @@ def test_the_new_commands_have_help_with_an_example():
 def test_a_test_split_without_a_class_is_told_of(people, tmp_path):
     rows = people.read_text().splitlines()
     people.write_text("\n".join(row for row in rows if not (",cat," in row and row.endswith(",test"))))
-    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
+    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split-column", "part"]
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
     notes = json.loads((tmp_path / "run/summary.json").read_text())["notes"]
@@ -236,7 +236,7 @@ def test_a_test_split_without_conflicting_rows_is_told_of(people, tmp_path):
     pairs = ("ant,blue,test", "bee,green,test", "cat,red,test")
     kept = [row for row in rows if not row.endswith(",test") or row.endswith(pairs)]
     people.write_text("\n".join([head, *kept]))
-    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
+    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split-column", "part"]
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     result = run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
     assert "test has no sample that conflicts with colour" in result.stderr

@@ -147,7 +147,7 @@ def test_the_check_counts_odd_texts(vocabulary, tmp_path):
         text = ("", "😀", "nice " * 40, "nice", "fool")[i % 5]
         rows.append(f"{text},{i % 2},{(i // 2 + i) % 2},{'train' if i < 60 else 'val'}")
     (tmp_path / "labels.csv").write_text("\n".join(rows), encoding="utf-8")
-    own = [tmp_path / "labels.csv", "--target", "y", "--bias", "b", "--split", "part", "--text", "text"]
+    own = [tmp_path / "labels.csv", "--target", "y", "--bias", "b", "--split-column", "part", "--text", "text"]
     tokens = ["--tokenizer", vocabulary, "--length", "16"]
     found = run("data", "check", *own, *tokens)
     assert found["splits"]["train"]["texts"] == {"texts": 60, "empty": 12, "cut": 12, "unknown": 12, "length": 16}

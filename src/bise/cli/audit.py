@@ -7,8 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.base.names import NETWORKS, VANILLA
+from bise.base.options import either
 from bise.base.output import show, show_json
+from bise.cli.completing import SPLITS, one_of
 from bise.cli.guard import guard
+from bise.cli.own import own_data
 from bise.cli.shared import (
     DataOption,
     DeviceOption,
@@ -18,13 +22,19 @@ from bise.cli.shared import (
     TrustOption,
     WeightsOption,
     WorkersOption,
+    ZetaOption,
+    one_run,
 )
-from bise.jobs.own_options import own_data
 
 
 @own_data
 def audit(
     own: dict[str, Any],
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run folder: its network --of, by its model and data unless others are given."),
+    ] = None,
+    *,
     model: ModelOption = None,
     data: DataOption = None,
     weights: WeightsOption = None,
@@ -32,14 +42,21 @@ def audit(
     device: DeviceOption = "auto",
     split: Annotated[
         str | None,
-        typer.Option(help="Which split to audit; default test, or, with --run, all of a file without splits."),
-    ] = None,
-    run: Annotated[
-        Path | None, typer.Option(help="Audit this run's subnetwork; by its model and data, unless others are given.")
+        typer.Option(
+            help="Which split to audit; default test, or, of a run on another file without splits, all of it.",
+            autocompletion=one_of(SPLITS),
+        ),
     ] = None,
     of: Annotated[
-        str, typer.Option(help="Which network of the run: subnetwork, refitted, finetuned, dense_finetuned.")
-    ] = "subnetwork",
+        str | None,
+        typer.Option(
+            help=f"Which network of the run: {either((VANILLA, *NETWORKS))}; default subnetwork, or vanilla of a run"
+            " of bise train.",
+            autocompletion=one_of((VANILLA, *NETWORKS)),
+        ),
+    ] = None,
+    zeta: ZetaOption = None,
+    older_run: Annotated[Path | None, typer.Option("--run", hidden=True)] = None,
     trust: TrustOption = False,
     workers: WorkersOption = None,
     as_json: JsonOption = False,
@@ -48,9 +65,11 @@ def audit(
     with guard():
         from bise.base.files import finite
         from bise.cli.terminal import Bars
-        from bise.jobs.audit import audit_job
+        from bise.jobs.audit import audit_job, default_network
         from bise.jobs.sources import given, given_for, trust_run
 
+        run = one_run(run, older_run)
+        of = of or default_network(run if from_run in (None, run) else None)
         if trust and run is not None and from_run is None:
             trust_run(run)
         if run is None or from_run is not None:
@@ -59,12 +78,15 @@ def audit(
             network, load = given_for(run, model, weights, data, own, device)
         same = run is not None and data is None and from_run in (None, run)
         with Bars() as bars:
-            found = audit_job(network, load, run, of=of, split=split, same=same, workers=workers, progress=bars)
+            found = audit_job(
+                network, load, run, of=of, zeta=zeta, split=split, same=same, workers=workers, progress=bars
+            )
         if as_json:
             show_json(finite(found.as_dict()))
         else:
             where = f", on {split or 'test'}" if same or split else ""
-            show(found if run is None else f"{run}, {of}{where}:\n{found}")
+            at = "" if zeta is None else f" at ζ = {zeta:g}"
+            show(found if run is None else f"{run}, {of}{at}{where}:\n{found}")
 
 
 def report(

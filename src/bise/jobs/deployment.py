@@ -27,11 +27,12 @@ EXAMPLE = 8
 """Samples on which shrunk and masked network are compared."""
 
 
-def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
+def deploy(sub: Subnetwork, data: Any, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
     """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
 
-    Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
+    Sizes are for one sample of `data`. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
     """
+    inputs = Inputs(data, device_of(sub))
     for path in files:
         check_target(path)
     progress("shrinking", 0, 1)
@@ -42,7 +43,7 @@ def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path], progress: Pro
         order = torch.arange(batch) % len(inputs)
         x = next(inputs.batches(order, batch))[0]
         times[str(batch)] = asdict(latency(dense, small, x))
-    written = {path.name: _written(small, path, inputs.example(EXAMPLE), inputs) for path in files}
+    written = {path.name: _written(small, path, inputs.example(EXAMPLE), data) for path in files}
     progress("shrinking", 1, 1)
     return figures | {"latency_by_batch": times, "files": written}
 
@@ -83,10 +84,11 @@ def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
     }
 
 
-def _written(small: nn.Module, path: Path, example: Any, inputs: Inputs) -> dict[str, Any]:
+def _written(small: nn.Module, path: Path, example: Any, data: Any) -> dict[str, Any]:
     """Write one file, and the tokenizer beside it where there is one."""
-    texts = sentences_of(inputs.dataset)
+    texts = sentences_of(data)
     whole = {"path": str(path.resolve())}
     if texts is None or texts.coder.file is None:
-        return {"difference": export(small, path, example)} | whole
-    return {"difference": export(small, path, example, texts=texts), "tokenizer": tokenizer_file(path).name} | whole
+        return {"difference": export(small, path, example, data=data)} | whole
+    difference = export(small, path, example, data=data, texts=texts)
+    return {"difference": difference, "tokenizer": tokenizer_file(path).name} | whole

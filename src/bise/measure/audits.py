@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.base.errors import BadInput
+from bise.base.errors import BadInput, caution
 from bise.base.markup import tag
 from bise.base.notebook import share, table
 from bise.base.output import one_line
@@ -73,6 +73,8 @@ class Audit:
     without_bias: int
     """Samples whose bias is not known: they count in `accuracy` alone."""
     probe_skipped: str | None = None
+    guessed: tuple[str, ...] = ()
+    """Biases whose alignment is a guess: nobody gave it, and here target and bias go together by chance alone."""
 
     @property
     def accuracy(self) -> float:
@@ -118,6 +120,8 @@ class Audit:
                 "the worst group's interval is that of this group by itself: the lowest of"
                 f" {len(self.by_group)} is too low by chance"
             )
+        if self.guessed:
+            lines.append(f"which samples are aligned and which conflict is a guess: {_guess(self.guessed)}")
         if self.without_bias:
             lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
         for bias in self.biases:
@@ -199,6 +203,11 @@ def audit(
     if not known.any():
         raise BadInput("no sample of data has all its bias labels, so there are no groups to audit; label some")
     all_aligned = cells.aligned.all(1)
+    if cells.guessed:
+        caution(
+            f"which samples are aligned and which conflict is a guess: {_guess(cells.guessed)}; give"
+            " aligned=bise.data.labels(train), or, to bise audit, data that have a train split"
+        )
     return Audit(
         groups=groups_of(cells, correct),
         aligned=_subset(correct, all_aligned),
@@ -210,7 +219,13 @@ def audit(
         n=len(cells),
         without_bias=cells.unknown,
         probe_skipped=skipped,
+        guessed=cells.guessed,
     )
+
+
+def _guess(biases: tuple[str, ...]) -> str:
+    named = " and ".join(map(one_line, biases))
+    return f"in these data the target goes with {named} no more than by chance, and no training data say what is usual"
 
 
 def groups_of(cells: Cells, correct: Tensor) -> GroupAccuracy:
