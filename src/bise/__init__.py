@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
+    from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
     from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
@@ -49,6 +50,7 @@ __all__ = [
     "pseudo_bias",
     "reestimate",
     "refit",
+    "report",
     "sites",
     "subnetwork",
     "together",
@@ -61,6 +63,7 @@ _HOMES = {
     "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.exporting": ("export",),
+    "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),

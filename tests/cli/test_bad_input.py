@@ -281,7 +281,7 @@ BAD = [
     ("audit --model test_bad_input:make --data test_bad_input:no_test", "has no split 'test'"),
     (f"audit {OWN} --run {{w}}/nothing", "does not exist"),
     (f"audit {OWN} --run {{w}}/run_other_weights", "are not the ones"),
-    (f"audit {OWN} --from {{w}}/run", "--from brings model"),
+    (f"audit {OWN} --from {{w}}/run", "a run brings model"),
     ("audit --from {w}/nothing", "does not exist"),
     ("audit --from {w}/file.txt", "can't be read"),
     ("audit --model test_bad_input:too_few_classes --data test_bad_input:splits", "out of range"),
@@ -346,7 +346,7 @@ BAD = [
     (f"extract {OWN} --out {{w}}/file.txt", "is no run of bise"),
     (f"extract {OWN} --out {{w}}/run", "holds a run of another configuration"),
     (f"extract {OWN} --out {{w}}/run_newer", "newer than 2"),
-    (f"extract {OWN} --from {{w}}/run --out {{out}}", "--from brings model"),
+    (f"extract {OWN} --from {{w}}/run --out {{out}}", "a run brings model"),
     # tables
     ("extract --model test_bad_input:five_features --data {w}/rows.csv --out {out}", "needs a target"),
     (f"extract {NET} {TABLE} --size 16 --out {{out}}", "--size is for a column that --image names"),

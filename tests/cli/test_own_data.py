@@ -126,7 +126,7 @@ def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
     for odd, sentence in (
         (["--weights", tmp_path / "model.safetensors"], "--weights are for a model that --model names"),
         (["--target", "kind"], "--target describes data of your own; name them with --data"),
-        (["--of", "dense"], "--of 'dense' is unknown; use subnetwork, refitted, finetuned, dense_finetuned"),
+        (["--of", "dense"], "--of 'dense' is unknown; use vanilla, subnetwork, refitted, finetuned, dense_finetuned"),
     ):
         refused = CliRunner().invoke(app, ["audit", "--run", str(out), *map(str, odd)])
         assert (refused.exit_code, sentence in refused.stderr) == (2, True), refused.output

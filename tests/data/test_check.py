@@ -162,7 +162,7 @@ def test_exit_codes(people, tmp_path):
         ([tmp_path / "no.csv", "--target", "y"], "is no file or folder, no data set (biased-mnist"),
         ([people, "--target", "rich", "--rho", "1"], "is a table, for which --rho has no meaning"),
         (
-            [people, "--target", "rich", "--bias", "sex", "--split-column", "part", "--files"],
+            [people, "--target", "rich", "--bias", "sex", "--ignore", "part", "--files"],
             "name their column with --image",
         ),
         ([people, "--target", "rich", "--bias", "sex", "--holdout", "0.1"], "--holdout '0.1' has 1 numbers"),

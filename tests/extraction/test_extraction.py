@@ -494,7 +494,7 @@ def test_margins_that_gain_little_compete_with_none(by_heart, seed):
     assert [row for row in rows if "run" in row] == [row | {"run": 2} for row in told["neither"].record["history"]]
 
 
-@pytest.mark.parametrize("stopped", ["extracting", "extracting, without margins"])
+@pytest.mark.parametrize("stopped", ["extracting, run 1 of at most 2", "extracting, run 2 of 2, without margins"])
 def test_a_stop_in_either_run_changes_nothing(by_heart, tmp_path, stopped):
     net, train, val = by_heart
     config = ExtractConfig(**QUICK, lr=0.1, validate_every=1)

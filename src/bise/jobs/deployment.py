@@ -30,7 +30,7 @@ EXAMPLE = 8
 def deploy(sub: Subnetwork, data: Any, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
     """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
 
-    Sizes are for one sample of `data`. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
+    Sizes are for one sample of `data`. Latency is that of dense and shrunk taking turns, on the device of `sub`.
     """
     inputs = Inputs(data, device_of(sub))
     for path in files:

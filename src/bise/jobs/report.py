@@ -9,6 +9,7 @@ from typing import Any
 from bise.base.errors import BadInput, Unwritable, caution
 from bise.base.files import check_writable
 from bise.data.core.contract import Progress, labels
+from bise.jobs.pipeline import silent
 from bise.jobs.sources import described_by, source_of
 from bise.jobs.steps import evidence, other_splits, saved, split_of
 from bise.reporting.writing import check_place, write_report
@@ -17,6 +18,14 @@ from bise.runs.trust import check_shown
 
 EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
 """{file: what the page shows from it}"""
+
+
+def report(run: str | Path, out: str | Path | None = None, *, progress: Progress | None = None) -> Path:
+    """Make a run's page, `report.html` in its folder or the file `out`, as `bise report` does; returns where it is.
+
+    What the page lacks is gathered from the run's model and data, whose functions are called if the run is trusted.
+    """
+    return report_job(Path(run), None if out is None else Path(out), progress=progress or silent)
 
 
 def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
