@@ -380,7 +380,7 @@ def test_a_demo_of_an_earlier_version_is_still_read(copied):
     page = (copied / "report.html").read_text()
     assert "Finetuning the subnetwork: loss" in page
     assert "Finetuning the dense control: loss" in page
-    for command in (["finetune", copied], ["audit", "--run", copied, "--of", "dense_finetuned"]):
+    for command in (["finetune", copied], ["audit", copied, "--of", "dense_finetuned"]):
         refused = run(*command)
         assert refused.exit_code == 2
         assert f"bise extract {copied} --out FOLDER" in refused.stderr

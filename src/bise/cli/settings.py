@@ -43,7 +43,7 @@ def sets(config: type) -> Callable[[Command], Command]:
 def _parameter(one: Option) -> inspect.Parameter:
     """The option of a field as typer reads it."""
     kind = list[one.kind] if one.many else one.kind  # type: ignore[name-defined]
-    completed = {"autocompletion": one_of(one.rules.choices)} if one.rules.choices else {}
+    completed: dict[str, Any] = {"autocompletion": one_of(one.rules.choices)} if one.rules.choices else {}
     flags = [f"--{one.name.replace('_', '-')}"] if one.kind is bool and one.rules.fixed else []
     return inspect.Parameter(
         one.name,

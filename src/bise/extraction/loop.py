@@ -290,7 +290,7 @@ class Loop:
         return (
             f"the schedule is probably too short for masks to be found: {steps:,} steps in all, of which the default"
             f" has {enough:,}; give more by upsilon=… (now {c.upsilon}, usually {usual.upsilon}) or steps=… (now"
-            f" {c.steps}, usually {usual.steps})"
+            f" {c.epoch_steps(len(self.problem.cells))}, usually {usual.steps})"
         )
 
     def _nothing_better(self, value: float) -> str:

@@ -53,6 +53,11 @@ def finetune_job(
         made = finetuning(work, sub, model, config, zeta=zeta)
         # without what an earlier finetuning has told, such as the sizes of its files
         summary = {name: part for name, part in earlier.items() if name not in ("finetuned", "dense_finetuned")} | made
+        said = "the finetuned network was cut at ζ = "  # of an earlier finetuning, which this one replaces
+        notes = [note for note in summary.get("notes", []) if not str(note).startswith(said)]
+        if zeta is not None:
+            notes.append(f"{said}{zeta:g}, so its mask, size and speed are others than the subnetwork's")
+        summary["notes"] = notes
         summary["seconds"] = time.perf_counter() - started
         finish(work, summary)
     return summary

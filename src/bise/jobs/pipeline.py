@@ -213,6 +213,8 @@ def finetuning(
             network.record["zeta"] = zeta
         network.save(work.folder / name)
         part |= audited(work, name, network)
+    if zeta is not None:
+        part["finetuned"] = part.get("finetuned", {}) | {"zeta": zeta}
     return part | {"finetune": asdict(config)}
 
 

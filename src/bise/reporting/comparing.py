@@ -11,6 +11,7 @@ from typing import Any
 from bise.base.errors import BadInput
 from bise.base.files import write_bytes
 from bise.base.markup import Html, foreign, tag
+from bise.base.names import VANILLA
 from bise.base.version import VERSION
 from bise.reporting.colours import theme_css
 from bise.reporting.facts import Facts, read_facts
@@ -80,8 +81,7 @@ def compared(folders: Sequence[Path]) -> Comparison:
                 f"{folder} holds something else than bise writes ({what}); take back what was edited"
             ) from error
     names = tuple(map(str, folders))
-    every = list(dict.fromkeys(name for _, _, settings in found for name in settings))
-    rows = {name: tuple(settings.get(name, "–") for _, _, settings in found) for name in every}
+    rows = _side_by_side([settings for _, _, settings in found])
     return Comparison(
         runs=names,
         lines=tuple(line for _, lines, _ in found for line in lines),
@@ -91,19 +91,19 @@ def compared(folders: Sequence[Path]) -> Comparison:
 
 
 def _lines(facts: Facts, run: str) -> list[Line]:
-    sizes = (facts.shrunk.get("parameters") or {}) if facts.shrunk else {}
     lines = []
     for name, audit in facts.models.items():
         units = audit.get("units")
-        masked = name in ("subnetwork", "refitted", "finetuned")
+        cut = "zeta" in audit  # by another mask than the subnetwork's
+        sizes = (audit.get("shrunk") or ({} if cut else facts.shrunk)).get("parameters") or {}
         lines.append(
             Line(
                 run=run,
-                network=facts.called(name),
+                network="model" if name == VANILLA else facts.called(name),
                 figures={key: _figure(audit, key)[0] for key in FIGURES},
                 intervals={key: _figure(audit, key)[1] for key in FIGURES},
                 units=(int(units["open"]), int(units["all"])) if units else None,
-                parameters=sizes.get("shrunk" if masked else "dense"),
+                parameters=sizes.get("shrunk" if units else "dense"),
             )
         )
     return lines
@@ -118,17 +118,29 @@ def _figure(audit: Mapping[str, Any], key: str) -> tuple[float | None, tuple[flo
     return (None if value is None else float(value)), known and (float(known[0]), float(known[1]))
 
 
-def _settings(facts: Facts) -> dict[str, str]:
-    """{setting: value} of all that the run was given for its masks and what came after."""
+def _settings(facts: Facts) -> dict[str, dict[str, str]]:
+    """{part: {setting: value}} of all that the run was given for its masks and what came after."""
     given = facts.config | {"finetune": facts.finetune.get("finetune"), "refit": facts.refit.get("refit")}
-    found: dict[str, str] = {}
+    given["finetune"] = given["finetune"] and given["finetune"] | {"zeta": facts.finetune.get("zeta", 0.5)}
+    values = {part: given[part] for part in SETTINGS if given.get(part) is not None}
+    return {
+        part: {f"{part} {name}": str(one) for name, one in value.items()}
+        if isinstance(value, dict)
+        else {part: str(value)}
+        for part, value in values.items()
+    }
+
+
+def _side_by_side(runs: Sequence[Mapping[str, Mapping[str, str]]]) -> dict[str, tuple[str, ...]]:
+    """{setting: its value in each run}; of what only some runs have, that they do."""
+    rows: dict[str, tuple[str, ...]] = {}
     for part in SETTINGS:
-        value = given.get(part)
-        if isinstance(value, dict):
-            found |= {f"{part} {name}": str(one) for name, one in value.items()}
-        elif value is not None:
-            found[part] = str(value)
-    return found
+        if not all(part in run for run in runs):
+            rows[part] = tuple("–" if part not in run else run[part].get(part, "done") for run in runs)
+            continue
+        names = dict.fromkeys(name for run in runs for name in run[part])
+        rows |= {name: tuple(run[part].get(name, "–") for run in runs) for name in names}
+    return rows
 
 
 def _notes(runs: Sequence[tuple[str, Facts]]) -> list[str]:

@@ -72,15 +72,15 @@ def chosen(
     if ids:
         shown = ", ".join(map(repr, ids[:5])) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
         said = f"another value in every row of {shown}, as ids have"
+        them = "it" if len(ids) == 1 else "them"
         if not kept:
             raise BadInput(
                 f"{what}: no column is left for the features, since there is {said}; list what the model should read"
                 " with features=…, or name the column of its input with text=… or image=…"
             )
         caution(
-            f"{what}: there is {said}, so the model doesn't read {'it' if len(ids) == 1 else 'them'}; list"
-            f" {'it' if len(ids) == 1 else 'them'} with features=… if it should ('{ALL},{ids[0]}' are all columns, and"
-            " this one)"
+            f"{what}: there is {said}, so the model doesn't read {them}; list {them} with features=… if it should"
+            f" ('{ALL},{ids[0]}' are all columns and this one), or with ignore=… if not"
         )
     return kept
 
