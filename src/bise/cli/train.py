@@ -22,8 +22,15 @@ from bise.cli.shared import (
     WorkersOption,
 )
 
-RECIPES = ("biased-mnist", "multi-color-mnist", "corrupted-cifar10", "celeba", "civilcomments")
-RECIPES += ("biased-madlibs", "biased-madlibs-small")
+RECIPES = (
+    "biased-mnist",
+    "multi-color-mnist",
+    "corrupted-cifar10",
+    "celeba",
+    "civilcomments",
+    "biased-madlibs",
+    "biased-madlibs-small",
+)
 """Their names; what they are is known to a room that imports torch."""
 
 

@@ -15,6 +15,7 @@ from bise.base.notebook import share, table
 from bise.base.output import one_line
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Alignment, Progress, labels, unloaded
+from bise.data.core.guessing import guessed
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -203,9 +204,10 @@ def audit(
     if not known.any():
         raise BadInput("no sample of data has all its bias labels, so there are no groups to audit; label some")
     all_aligned = cells.aligned.all(1)
-    if cells.guessed:
+    guess = guessed(cells)
+    if guess:
         caution(
-            f"which samples are aligned and which conflict is a guess: {_guess(cells.guessed)}; give"
+            f"which samples are aligned and which conflict is a guess: {_guess(guess)}; give"
             " aligned=bise.data.labels(train), or, to bise audit, data that have a train split"
         )
     return Audit(
@@ -219,7 +221,7 @@ def audit(
         n=len(cells),
         without_bias=cells.unknown,
         probe_skipped=skipped,
-        guessed=cells.guessed,
+        guessed=guess,
     )
 
 

@@ -18,8 +18,6 @@ from bise.data.core.naming import LabelNames, numbered
 
 MOST_CELLS = 10_000_000
 
-NORMAL_99 = 2.3263
-"""The 99 % quantile of the normal distribution."""
 TABLED = 20
 """Labels of a target or bias up to which the cells are a table of target by bias."""
 
@@ -227,30 +225,6 @@ class Cells:
                     f"{what} has no conflicting sample (ρ = 1 for {which}): nothing tells target from bias;"
                     " add samples whose bias differs from the usual one of their class"
                 )
-
-    @cached_property
-    def guessed(self) -> tuple[str, ...]:
-        """The biases of which nobody said what is aligned, and that go with the target no more than chance has it.
-
-        By the G-test, 2 N I(Y; B) against the 99 % quantile of χ² (Wilson and Hilferty, 1931).
-        """
-        if self.alignment_given:
-            return ()
-        found = []
-        for k, size in enumerate(self.bias_classes):
-            seen = self.b[:, k] >= 0
-            table = torch.bincount(self.y[seen] * size + self.b[seen, k], minlength=self.classes * size).double()
-            table = table.view(self.classes, size)
-            table = table[table.sum(1) > 0][:, table.sum(0) > 0]
-            expected = table.sum(1, keepdim=True) * table.sum(0) / table.sum()
-            statistic = 2 * float(torch.special.xlogy(table, table / expected).sum())
-            freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
-            if (
-                freedom
-                and statistic <= freedom * (1 - 2 / (9 * freedom) + NORMAL_99 * math.sqrt(2 / (9 * freedom))) ** 3
-            ):
-                found.append(self.columns[k + 1])
-        return tuple(found)
 
     def one_sided(self) -> list[str]:
         """A sentence for each bias of which all conflicting samples share one value, so that it tells nothing there."""

@@ -25,13 +25,16 @@ from bise.data.own.folders import one_split
 from bise.data.own.parquet_files import cells
 from bise.data.own.tables import (
     Numbered,
+    RowsOf,
     SentencesOf,
     Table,
     TableData,
     check_sized,
+    coding_of,
     pictures_as_asked,
     rows_of,
     unread,
+    used_columns,
 )
 from bise.data.own.uses import ALL, PASSED_OVER, READ, check_arguments, check_splits, chosen
 
@@ -64,8 +67,7 @@ def read_hugging_face(
 ) -> Table:
     """A folder of `datasets.save_to_disk`, columns as in `read_table`; the splits of a DatasetDict are its splits."""
     folder = Path(folder)
-    biases = (bias,) if isinstance(bias, str) else tuple(bias)
-    used = [target, *biases, *([split_column] if split_column else [])]
+    biases, used = used_columns(target, bias, split_column)
     check_arguments(folder, used, holdout, split_column, image, text, features, ignore)
     check_sized(image, size, labels_only)
     room = check_folder(folder)
@@ -74,17 +76,16 @@ def read_hugging_face(
         if name not in whole.column_names and name != ALL:
             raise missing_column(folder, name, whole.column_names)
     free = [name for name in whole.column_names if name not in {*used, image, text, *ignore}]
-    if part is None and split_column is not None:
+    if part is not None and (split_column is not None or holdout is not None):
+        raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
+    if split_column is not None:
         part = split_numbers(_column(whole, split_column, folder, room), f"{folder}, column {split_column!r}")
     elif part is None:
         part = held_out(len(whole), holdout, seed)
-        if holdout is None:
-            read = not image and not text and like is None
-            others = [name for name in free if name not in (features or ())]
-            check_splits(folder, _words(whole, others, folder, room), READ if read else PASSED_OVER)
-    elif split_column is not None or holdout is not None:
-        raise BadInput(f"{folder} has splits of its own; leave split_column and holdout out")
-    coding = like.coding if isinstance(like, TableData) else like
+        others = [] if holdout is not None else [name for name in free if name not in (features or ())]
+        unasked = not image and not text and like is None
+        check_splits(folder, _words(whole, others, folder, room), READ if unasked else PASSED_OVER)
+    coding = coding_of(like)
     classes, *groups = known_labels(coding, target, biases)
     targets = _labels(whole, target, folder, classes, room)
     check_targets(*targets, f"{folder}, column {target!r}")
@@ -92,30 +93,14 @@ def read_hugging_face(
     encoder: Encoder | None = None
     inputs: Any = unread
     if not labels_only and image is not None and size is not None:
-        cells = _Cells(_undecoded(whole, image, folder), folder)
-        made = EncodedOf(cells, size, channels, str(folder), Path(), fit or SQUASH)
-        inputs = pictures_as_asked(made, len(whole), fit)
+        held = _Cells(_undecoded(whole, image, folder), folder)
+        inputs = pictures_as_asked(EncodedOf(held, size, channels, str(folder), Path(), fit or SQUASH), len(whole), fit)
     elif not labels_only and text is not None:
         inputs = SentencesOf(_column(whole, text, folder, room), tokenizer, length)
     elif not labels_only:
-        encoder = None if coding is None else coding.features(folder)
-        if encoder is not None:
-            columns = [column.name for column in encoder.columns if column.name in whole.column_names]
-            held = {name: _column(whole, name, folder, room) for name in columns}
-        else:
-            columns = free if features is None or ALL in features else list(features)
-            held = {name: _column(whole, name, folder, room) for name in columns}
-            held = {name: held[name] for name in chosen(folder, held, free, features)}
-        inputs, encoder = rows_of(held, encoder, part == 0, folder)
-    return Table.of(
-        target,
-        targets,
-        found,
-        part=part,
-        inputs=inputs,
-        transform=None if labels_only or image is None else transform or Transform(),
-        encoder=encoder,
-    )
+        inputs, encoder = _features(whole, free, features, coding, part == 0, folder, room)
+    change = None if labels_only or image is None else transform or Transform()
+    return Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
 
 
 def is_hugging_face(folder: Path) -> bool:
@@ -161,6 +146,25 @@ def _column(whole: Any, name: str, folder: Path, room: Room) -> Strings:
 def _unreadable(folder: Path, error: Exception) -> BadInput:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
+
+
+def _features(
+    whole: Any,
+    free: Sequence[str],
+    features: Sequence[str] | None,
+    coding: Coding | None,
+    train: Tensor,
+    folder: Path,
+    room: Room,
+) -> tuple[RowsOf, Encoder]:
+    """Rows of numbers from the chosen columns, or from those that `coding` has, and how they were made."""
+    encoder = None if coding is None else coding.features(folder)
+    if encoder is not None:
+        names = [column.name for column in encoder.columns if column.name in whole.column_names]
+        return rows_of({name: _column(whole, name, folder, room) for name in names}, encoder, train, folder)
+    names = list(free if features is None or ALL in features else features)
+    held = {name: _column(whole, name, folder, room) for name in names}
+    return rows_of({name: held[name] for name in chosen(folder, held, free, features)}, None, train, folder)
 
 
 def _words(whole: Any, names: Sequence[str], folder: Path, room: Room) -> dict[str, Strings]:

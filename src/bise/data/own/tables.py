@@ -156,47 +156,49 @@ def read_table(
 
     x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`; in
     parquet also the files' bytes, which are held in memory), the `text` column (with `tokenizer` and `length`), or the
-    `features` (left out: every column that has no other use). Rows belong to the split that `split_column` says;
-    without one, `holdout=(val, test)` takes these shares by `seed`, and without both every row is train. `labels_only`
-    leaves the inputs unread. With `like`, labels and features are numbered and made as in that training set.
+    `features` (left out, or "*" among them: every column that has no other use, but for ids). Rows belong to the split
+    that `split_column` says; without one, `holdout=(val, test)` takes these shares by `seed`, and without both every
+    row is train. `labels_only` leaves inputs unread. With `like`, labels and features are made as in that training set.
     """
     path = Path(path)
-    biases = (bias,) if isinstance(bias, str) else tuple(bias)
-    used = [target, *biases, *([split_column] if split_column else [])]
-    check_arguments(path, used, holdout, split_column, image, text, features, ignore)
-    if separator is not None and len(separator) != 1:
-        raise BadInput(f"separator={separator!r} is not one character")
+    biases, used = used_columns(target, bias, split_column)
+    check_arguments(path, used, holdout, split_column, image, text, features, ignore, separator)
     check_sized(image, size, labels_only)
-    own = [image or text or ""] if image or text else [name for name in features or () if name != ALL]
     encoded = None if labels_only or image is None else parquet_pictures(path, image)
-    whole = not own or ALL in (features or ())
-    wanted = used if labels_only or encoded is not None else None if whole else [*used, *own]
-    columns = read_columns(path, wanted, present=[*used, *own, *ignore], separator=separator)
-    free = [name for name in columns.names if name not in {*used, *own, *ignore}]
+    named = [image or text or ""] if image or text else [name for name in features or () if name != ALL]
+    every = not labels_only and encoded is None and (not named or ALL in (features or ()))
+    wanted = None if every else used if labels_only or encoded is not None else [*used, *named]
+    columns = read_columns(path, wanted, present=[*used, *named, *ignore], separator=separator)
+    free = [name for name in columns.names if name not in {*used, *named, *ignore}]
     if split_column is None and holdout is None:
-        unread_ones = _others(path, [name for name in free if name not in columns.values], separator)
-        read = not image and not text and like is None
-        check_splits(path, unread_ones | columns.of(free), READ if read else PASSED_OVER)
-    coding = like.coding if isinstance(like, TableData) else like
+        _check_unsplit(path, free, columns, separator, READ if not image and not text and like is None else PASSED_OVER)
+    coding = coding_of(like)
     classes, *groups = known_labels(coding, target, biases)
     targets = _targets(path, columns, target, classes)
     found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
     part = _parts(path, columns, split_column, holdout, seed)
     encoder: Encoder | None = None
-    inputs: Callable[[Tensor], Any]
-    if labels_only:
-        inputs = unread
-    elif image is not None:
-        folder = path.parent if root is None else Path(root)
-        inputs = _pictures(path, columns, image, encoded, folder, 1 if size is None else size, channels, fit)
-    elif text is not None:
+    inputs: Callable[[Tensor], Any] = unread
+    if not labels_only and image is not None:
+        inputs = _pictures(path, columns, image, encoded, root, 1 if size is None else size, channels, fit)
+    elif not labels_only and text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
-    else:
+    elif not labels_only:
         encoder = None if coding is None else coding.features(path)
         names = features if encoder is None else [column.name for column in encoder.columns]
         inputs, encoder = rows_of(_feature_columns(path, columns, free, names), encoder, part == 0, path)
     change = None if labels_only or image is None else transform or Transform()
     return Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
+
+
+def coding_of(like: TableData | Coding | None) -> Coding | None:
+    return like.coding if isinstance(like, TableData) else like
+
+
+def used_columns(target: str, bias: str | Sequence[str], split: str | None) -> tuple[tuple[str, ...], list[str]]:
+    """(biases, all columns that have a use of their own)."""
+    biases = (bias,) if isinstance(bias, str) else tuple(bias)
+    return biases, [target, *biases, *([split] if split else [])]
 
 
 @dataclass(frozen=True)
@@ -282,15 +284,17 @@ def _feature_columns(
     return {name: columns.values[name] for name in names}
 
 
-def _others(path: Path, names: Sequence[str], separator: str | None) -> dict[str, Strings]:
-    """Columns that nothing reads, to see whether one says the splits; without those that hold no words."""
+def _check_unsplit(path: Path, names: Sequence[str], columns: Columns, separator: str | None, otherwise: str) -> None:
+    """Refuse a table without a named split in which a column without a use says it; unread ones are looked at too."""
+    found = columns.of(names)
+    unread = [name for name in names if name not in found]
     if path.suffix.lower() not in (".parquet", ".pq"):
-        return read_columns(path, names, separator=separator).values if names else {}
-    found: dict[str, Strings] = {}
-    for name in names:
-        with suppress(BadInput):
+        found |= read_columns(path, unread, separator=separator).values if unread else {}
+        unread = []
+    for name in unread:
+        with suppress(BadInput):  # it holds pictures or lists, and no words
             found |= read_columns(path, [name]).values
-    return found
+    check_splits(path, found, otherwise)
 
 
 def check_sized(image: str | None, size: tuple[int, int] | int | None, labels_only: bool) -> None:
@@ -303,12 +307,13 @@ def _pictures(
     columns: Columns,
     name: str,
     encoded: Any,
-    folder: Path,
+    root: str | Path | None,
     size: tuple[int, int] | int,
     channels: int,
     fit: str | None,
 ) -> Callable[[Tensor], Any]:
-    """Pictures of a column: the bytes that parquet holds, or else files by their paths in `folder`."""
+    """Pictures of a column: the bytes that parquet holds, or else files by their paths below `root`."""
+    folder = path.parent if root is None else Path(root)
     if encoded is not None:
         return pictures_as_asked(
             EncodedOf(encoded, size, channels, str(path), folder, fit or SQUASH), columns.rows, fit

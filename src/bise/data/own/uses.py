@@ -35,6 +35,7 @@ def check_arguments(
     text: str | None,
     features: Sequence[str] | None,
     ignore: Sequence[str],
+    separator: str | None = None,
 ) -> None:
     """Refuse columns that contradict each other; `used` are the target, the biases and the split's."""
     if sum(bool(given) for given in (image, text, features)) > 1:
@@ -46,6 +47,8 @@ def check_arguments(
         raise BadInput(f"{what}: column {twice!r} is named for two purposes (target, bias, split); name each once")
     if features and used[0] in features:
         raise BadInput(f"{what}: the target {used[0]!r} is among the features; the model would read its answer")
+    if separator is not None and len(separator) != 1:
+        raise BadInput(f"separator={separator!r} is not one character")
     kept = next((name for name in ignore if name in {*used, image, text, *(features or ())}), None)
     if kept is not None:
         raise BadInput(f"{what}: column {kept!r} is to be ignored, and is named for a purpose too; do one of them")
