@@ -92,10 +92,12 @@ def compared(folders: Sequence[Path]) -> Comparison:
 
 def _lines(facts: Facts, run: str) -> list[Line]:
     lines = []
+    whole = facts.summary.get("subnetwork") or {}
     for name, audit in facts.models.items():
         units = audit.get("units")
         cut = "zeta" in audit  # by another mask than the subnetwork's
-        sizes = (audit.get("shrunk") or ({} if cut else facts.shrunk)).get("parameters") or {}
+        own = audit.get("shrunk") or {} if cut else audit.get("shrunk") or whole.get("shrunk") or facts.shrunk
+        sizes = own.get("parameters") or {}
         lines.append(
             Line(
                 run=run,
@@ -220,7 +222,7 @@ def _figures(found: Comparison) -> Html:
         ]
         for line in found.lines
     ]
-    return section("figures", "What each network has", table(None, head, rows))
+    return section("figures", "What each network has", tag("div", table(None, head, rows), cls="card"))
 
 
 def _cell(value: float | None, interval: tuple[float, float] | None) -> list[Any]:
@@ -233,6 +235,5 @@ def _differences(found: Comparison) -> Html | None:
     if not found.settings:
         return None
     rows = [[name, *(foreign(value) for value in values)] for name, values in found.settings.items()]
-    return section(
-        "settings", "What was set otherwise", table(None, ["setting", *(foreign(run) for run in found.runs)], rows)
-    )
+    shown = table(None, ["setting", *(foreign(run) for run in found.runs)], rows)
+    return section("settings", "What was set otherwise", tag("div", shown, cls="card"))
