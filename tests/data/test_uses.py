@@ -92,7 +92,9 @@ def test_an_unnamed_column_of_splits_stops(tmp_path):
     assert table(by_cells, **how, ignore=["stage", "person"]).feature_names == ("age",)
     asked = table(by_cells, **how, ignore=["person"], features=["*", "stage"]).feature_names
     assert asked == ("age", "stage=test", "stage=train", "stage=val")
-    with pytest.raises(BadInput, match="passed over, with every row for training"):  # not a feature, but not split
+    with pytest.raises(
+        BadInput, match=r"passed over, with every row for training; name it with split_column=…, draw splits with h"
+    ):  # not a feature, but not split
         table(by_cells, **how, text="person", tokenizer=lambda text: [1])
     assert len(table(by_cells, **how, text="person", tokenizer=lambda text: [1], holdout=(0.1, 0.1)))
     with pytest.raises(BadInput, match="column 'stage' is to be ignored, and is named for a purpose too"):

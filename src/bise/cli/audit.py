@@ -63,12 +63,17 @@ def audit(
 ) -> None:
     """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
     with guard():
+        from bise.base.errors import BadInput
         from bise.base.files import finite
         from bise.cli.terminal import Bars
         from bise.jobs.audit import audit_job, default_network
         from bise.jobs.sources import given, given_for, trust_run
 
         run = one_run(run, older_run)
+        if split not in (None, *SPLITS) and data is not None and Path(data).exists():
+            raise BadInput(
+                f"--split {split!r} is no split; choose {either(SPLITS)}, and name a column with --split-column"
+            )
         of = of or default_network(run if from_run in (None, run) else None)
         if trust and run is not None and from_run is None:
             trust_run(run)

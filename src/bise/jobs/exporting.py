@@ -82,7 +82,9 @@ def export(small: nn.Module, path: str | Path, example: Any, *, data: Any = None
     try:
         beside.touch()  # torch would say in another way that it can't
         names = keys or ("x",)
-        run = _WRITERS[path.suffix](beside, program, names, file_facts(data, names, inputs))
+        run = _WRITERS[path.suffix](
+            beside, program, names, file_facts(data, names, inputs, any_length=sizes.free(program, tokens=True))
+        )
         worst = max(_gap(run, model, keys, case) for case in cases)
         if not worst <= _tolerance(model):
             raise BadInput(

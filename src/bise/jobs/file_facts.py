@@ -11,17 +11,21 @@ from torch import Tensor
 from bise.base.version import VERSION
 from bise.data.core.contract import Labelled, stored, unloaded
 from bise.data.core.pictures import Pictures
+from bise.network.shrinking.sizes import is_tokens
 
 PT2_FILE = "bise.json"
 """The extra file of a .pt2 that holds them all; ONNX has a property for each."""
 
 
-def file_facts(data: Any, names: Sequence[str], inputs: Sequence[Tensor]) -> dict[str, str]:
+def file_facts(data: Any, names: Sequence[str], inputs: Sequence[Tensor], *, any_length: bool) -> dict[str, str]:
     """{name: JSON}: `input_size` of one sample, and what `data` knows of classes and pictures; `data` may be None.
 
-    A network takes (pixels / 255 − `mean`) / `std`, by channel or alike for all.
+    With `any_length`, that of token sequences is null. A network takes (pixels / 255 − `mean`) / `std`, by channel or
+    alike for all.
     """
     sizes = {name: list(value.shape[1:]) for name, value in zip(names, inputs, strict=True)}
+    if any_length:
+        sizes |= {name: [None] for name, value in zip(names, inputs, strict=True) if is_tokens(value)}
     facts: dict[str, Any] = {"bise": VERSION, "input_size": sizes if len(sizes) > 1 else next(iter(sizes.values()))}
     data = unloaded(data)
     if isinstance(data, Labelled):

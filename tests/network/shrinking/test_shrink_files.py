@@ -138,3 +138,9 @@ def test_a_file_says_its_classes_its_scale_and_its_size(ending: str, tmp_path: P
     }
     export(model, path, data.tensors[0])
     assert told_by(path) == {"bise": VERSION, "input_size": [3, 4, 5]}
+
+
+def test_a_file_for_sentences_says_that_they_may_be_of_any_length(tmp_path: Path) -> None:
+    small, x = shrunk("BERT")
+    export(small, tmp_path / "model.pt2", x)
+    assert told_by(tmp_path / "model.pt2")["input_size"] == {name: [None] for name in x}

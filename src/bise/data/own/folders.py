@@ -19,7 +19,7 @@ from bise.data.core.transforms import Transform
 from bise.data.own.coding import Coding, known_labels
 from bise.data.own.columns import read_columns
 from bise.data.own.tables import Numbered, PicturesOf, Table, TableData, pictures_as_asked, unread
-from bise.data.own.uses import check_splits
+from bise.data.own.uses import BIAS, check_splits
 
 
 def image_folder(
@@ -149,7 +149,7 @@ def _biases(
     found = read_columns(path, [file_column, *asked] if asked else None, present=[file_column])
     names = asked or tuple(name for name in found.names if name and name != file_column)
     if not asked:
-        check_splits(path, found.of(names), "taken for a bias", "name the biases with bias=…")
+        check_splits(path, found.of(names), BIAS)
     if not names:
         raise BadInput(f"{path} has no column beside {file_column!r}; it needs one for each bias")
     row_of: dict[int, int] = {}

@@ -170,12 +170,12 @@ def read_table(
     wanted = None if every else used if labels_only or encoded is not None else [*used, *named]
     columns = read_columns(path, wanted, present=[*used, *named, *ignore], separator=separator)
     free = [name for name in columns.names if name not in {*used, *named, *ignore}]
-    if split_column is None and holdout is None:
-        _check_unsplit(path, free, columns, separator, READ if not image and not text and like is None else PASSED_OVER)
     coding = coding_of(like)
     classes, *groups = known_labels(coding, target, biases)
     targets = _targets(path, columns, target, classes)
     found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
+    if split_column is None and holdout is None:
+        _check_unsplit(path, free, columns, separator, READ if not image and not text and like is None else PASSED_OVER)
     part = _parts(path, columns, split_column, holdout, seed)
     encoder: Encoder | None = None
     inputs: Callable[[Tensor], Any] = unread

@@ -14,11 +14,14 @@ ALL = "*"
 """Among the features it stands for every column that has no other use."""
 FEWEST_IDS = 20
 """Rows from which on a column with another value in every row is an id: in fewer, ages are all different too."""
-READ, PASSED_OVER = "read by the model", "passed over, with every row for training"
+READ, PASSED_OVER, BIAS = "read by the model", "passed over, with every row for training", "taken for a bias"
 """What would become of a column of splits that nobody named."""
-REMEDY = (
-    "name it with split_column=…, list it with features=… if the model should read it, or leave it out with ignore=…"
-)
+REMEDIES = {
+    READ: "name it with split_column=…, list it with features=… if the model should read it, or leave it out with"
+    " ignore=…",
+    PASSED_OVER: "name it with split_column=…, draw splits with holdout=…, or say with ignore=… that it is none",
+    BIAS: "name the biases with bias=…",
+}
 _NAMES_OF_SPLITS = {"split", "splits", "splitting", "fold", "folds", "kfold", "partition", "partitions"}
 _BESIDE = {"cv", "col", "column", "data", "id", "index", "inner", "k", "name", "no", "number", "nr", "outer", "train"}
 _BESIDE |= {"val", "valid", "test", "dev", "set", "random", "label"}
@@ -88,13 +91,13 @@ def chosen(
     return kept
 
 
-def check_splits(what: Any, columns: Mapping[str, Iterable[str]], otherwise: str, remedy: str = REMEDY) -> None:
+def check_splits(what: Any, columns: Mapping[str, Iterable[str]], otherwise: str) -> None:
     """Refuse a column that says which split a row is in, and that nothing was said of; it would be … `otherwise`."""
     for name, values in columns.items():
         why = "is named like one of splits" if is_named_for_splits(name) else ""
         why = "holds nothing but words for splits, such as train" if not why and holds_splits(values) else why
         if why:
-            raise BadInput(f"{what}: column {name!r} {why}, and would be {otherwise}; {remedy}")
+            raise BadInput(f"{what}: column {name!r} {why}, and would be {otherwise}; {REMEDIES[otherwise]}")
 
 
 def is_named_for_splits(name: str) -> bool:
