@@ -40,6 +40,7 @@ def labelled(vocabulary, n=48):
         ("roberta", 96, "classifier.out_proj"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
 def test_every_family_goes_all_the_way(vocabulary, tmp_path, kind, units, bottleneck):
     ort = pytest.importorskip("onnxruntime")
     tokenizers = pytest.importorskip("tokenizers")

@@ -23,7 +23,7 @@ def file_facts(data: Any, names: Sequence[str], inputs: Sequence[Tensor], *, any
     With `any_length`, that of token sequences is null. A network takes (pixels / 255 − `mean`) / `std`, by channel or
     alike for all.
     """
-    sizes = {name: list(value.shape[1:]) for name, value in zip(names, inputs, strict=True)}
+    sizes: dict[str, list[int | None]] = {name: [*x.shape[1:]] for name, x in zip(names, inputs, strict=True)}
     if any_length:
         sizes |= {name: [None] for name, value in zip(names, inputs, strict=True) if is_tokens(value)}
     facts: dict[str, Any] = {"bise": VERSION, "input_size": sizes if len(sizes) > 1 else next(iter(sizes.values()))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from bise.base.files import write_bytes
 from bise.base.markup import Html, foreign, tag
 from bise.base.names import VANILLA
 from bise.base.version import VERSION
-from bise.reporting.colours import theme_css
 from bise.reporting.facts import Facts, read_facts
-from bise.reporting.page import ENDING
+from bise.reporting.page import ENDING, style
 from bise.reporting.parts import section, table
 from bise.reporting.words import percent
 from bise.reporting.writing import check_place
@@ -176,7 +174,6 @@ def write_comparison(found: Comparison, out: Path) -> Path:
 
 def comparison_page(found: Comparison) -> str:
     """One page without a script, which loads nothing."""
-    style = theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return "<!DOCTYPE html>\n" + tag(
         "html",
@@ -186,7 +183,7 @@ def comparison_page(found: Comparison) -> str:
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", f"{len(found.runs)} runs side by side{ENDING}"),
-            Html(f"<style>{style}</style>"),
+            Html(f"<style>{style()}</style>"),
         ),
         tag(
             "body",
