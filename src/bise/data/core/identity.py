@@ -125,7 +125,7 @@ def warn_of_same(splits: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) ->
             caution(
                 f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
                 " that were not seen before; give each split samples of its own",
-                stacklevel=4,
+                stacklevel=3,
             )
 
 

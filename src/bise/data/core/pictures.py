@@ -149,7 +149,7 @@ def tell_squashed(pictures: Pictures) -> None:
             f"{len(odd)} of {len(pictures)} pictures that were looked at are squashed: {_printable(name)} is {wide} ×"
             f" {high} pixels and becomes {width} × {height}; give fit='crop' or fit='pad' to keep the ratio of their"
             " sides, or fit='squash' if the model was trained on squashed ones",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -71,7 +71,9 @@ def chosen(
     rest = [name for name in free if name not in asked]
     if "" in rest:
         rest = [name for name in rest if name]
-        caution(f"{what} has a column without a name, probably row numbers; it is left out of the features")
+        caution(
+            f"{what} has a column without a name, probably row numbers; it is left out of the features", stacklevel=5
+        )
     check_splits(what, {name: columns[name] for name in rest}, READ)
     ids = [name for name in rest if is_id(columns[name])]
     kept = (*(name for name in rest if name not in ids), *(name for name in asked if name != ALL))
@@ -86,7 +88,8 @@ def chosen(
             )
         caution(
             f"{what}: there is {said}, so the model doesn't read {them}; list {them} with features=… if it should"
-            f" ('{ALL},{ids[0]}' are all columns and this one), or with ignore=… if not"
+            f" ('{ALL},{ids[0]}' are all columns and this one), or with ignore=… if not",
+            stacklevel=5,
         )
     return kept
 
