@@ -21,8 +21,8 @@ from bise.extraction.problem import Problem
 from bise.extraction.state import Best, State
 from bise.network.subnetwork import Subnetwork
 
-SHORT = 4
-"""A schedule with fewer steps than the default's over this is short."""
+SHORT, SHORTEST = 4, 10
+"""A schedule is short with fewer steps than the default's over the first, and nobody can doubt it over the second."""
 
 
 class Loop:
@@ -264,8 +264,8 @@ class Loop:
                 selection.setdefault("also", {})[by] = {"epoch": found, "value": figure}
             state.scores.restore(kept)
         state.scores.set_mask()
-        if bool((state.scores.flat >= 0).all()) and (said := self._short()):
-            state.notes.append(said)
+        if state.best is None and bool((state.scores.flat >= 0).all()) and (said := self._short(SHORTEST)):
+            state.notes.append(f"no unit was closed; {said}")
         for parameter in sub.network.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
@@ -281,11 +281,11 @@ class Loop:
         }
         return sub
 
-    def _short(self) -> str:
+    def _short(self, below: int) -> str:
         """That nothing was closed by so short a schedule, which is then the likely cause."""
         c, usual = self.config, ExtractConfig()
         steps, enough = (one.total_steps(len(self.problem.cells)) for one in (c, usual))
-        if SHORT * steps >= enough:
+        if below * steps >= enough:
             return ""
         return (
             f"the schedule is probably too short for masks to be found: {steps:,} steps in all, of which the default"
@@ -304,4 +304,4 @@ class Loop:
         )
         if value >= BY_HEART:
             said += "; if the model was trained on samples of val, give others, since it may know these by heart"
-        return said
+        return f"{said}; {short}" if (short := self._short(SHORT)) else said
