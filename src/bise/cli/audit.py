@@ -27,6 +27,16 @@ from bise.cli.shared import (
 )
 
 
+AuditedOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Which network of the run: {either((VANILLA, *NETWORKS))}; default subnetwork, or vanilla of a run of bise"
+        " train.",
+        autocompletion=one_of((VANILLA, *NETWORKS)),
+    ),
+]
+
+
 @own_data
 def audit(
     own: dict[str, Any],
@@ -47,14 +57,7 @@ def audit(
             autocompletion=one_of(SPLITS),
         ),
     ] = None,
-    of: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Which network of the run: {either((VANILLA, *NETWORKS))}; default subnetwork, or vanilla of a run"
-            " of bise train.",
-            autocompletion=one_of((VANILLA, *NETWORKS)),
-        ),
-    ] = None,
+    of: AuditedOption = None,
     zeta: ZetaOption = None,
     older_run: Annotated[Path | None, typer.Option("--run", hidden=True)] = None,
     trust: TrustOption = False,
