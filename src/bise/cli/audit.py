@@ -26,12 +26,11 @@ from bise.cli.shared import (
     one_run,
 )
 
-
 AuditedOption = Annotated[
     str | None,
     typer.Option(
-        help=f"Which network of the run: {either((VANILLA, *NETWORKS))}; default subnetwork, or vanilla of a run of bise"
-        " train.",
+        help=f"Which network of the run: {either((VANILLA, *NETWORKS))}; default subnetwork, or vanilla of a run of"
+        " bise train.",
         autocompletion=one_of((VANILLA, *NETWORKS)),
     ),
 ]
