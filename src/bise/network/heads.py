@@ -70,7 +70,7 @@ class HeadsSeen:
         copies along a dimension of their own while that is there."""
 
     def note(self, name: str, module: str, args: Any, kwargs: Any, output: Tensor, order: list[int] | None) -> None:
-        """An operation that gave `output`; `order` are the dimensions of its input where it is a permutation of them."""
+        """An operation that gave `output`; `order` are its input's dimensions where it is a permutation of them."""
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         if not inputs:
             return

@@ -14,7 +14,6 @@ from bise.base.errors import BadInput
 from bise.network.trace import Call, Trace
 from bise.network.tracing import record
 
-
 PAPER = "paper"
 """What `sites` may say in place of patterns: the places of the paper's supplement, whatever else could be gated."""
 
