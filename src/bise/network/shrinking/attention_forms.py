@@ -1,4 +1,4 @@
-"""Attention in a captured graph put into normal forms, so that rules can follow heads from their output to their weights."""
+"""Attention in a captured graph in normal forms, so that rules can follow heads from outputs to weights."""
 
 from __future__ import annotations
 
