@@ -243,11 +243,15 @@ def _with_norms(model: nn.Module, found: list[Site]) -> list[Site]:
 def _named(trace: Trace, patterns: list[str], outputs: bool) -> list[Site]:
     """The sites that match the patterns: shell wildcards over module names, ":in" for a module's input."""
     out: dict[str, Site] = {}
+    called = {call.path for call in trace.calls}
+    uncalled = [site for site in _heads(trace)[0] if site.module not in called]  # in torch's own attention
     for pattern in patterns:
         plain = pattern.removesuffix(":in")
         side = ":in" if pattern.endswith(":in") else ":out"
+        heads = {site.name: site for site in uncalled if fnmatch.fnmatchcase(site.name, pattern)}
+        out |= heads
         matched = [call for call in trace.calls if call.path and fnmatch.fnmatchcase(call.path, plain)]
-        if not matched:
+        if not matched and not heads:
             raise BadInput(
                 f"sites: the pattern {pattern!r} matches no module that the model runs; bise.sites(model, example)"
                 " lists what is found by itself, dict(model.named_modules()) all names"
