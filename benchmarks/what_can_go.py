@@ -1,10 +1,10 @@
 """How much of a transformer can go: parameters that are left when a gate is open, one in all or one at each site.
 
-    python benchmarks/coverage.py [--only BERT-base]
+    python benchmarks/what_can_go.py [--only BERT-base]
 
 Real architectures at random weights, with gates in the paper's places and with all of them. Tables of embeddings are
 left out, since a mask never closes their rows. Where one gate at each site is open, the shrunk network is compared in
-float64 with the masked one, as it was captured. Writes results/coverage.json.
+float64 with the masked one, as it was captured. Writes results/what_can_go.json.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bise.network.subnetwork import Subnetwork
 from bise.studies.origin import machine
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "results" / "coverage.json"
+RESULTS = ROOT / "results" / "what_can_go.json"
 LLAMA = {
     "vocab_size": 32_000,
     "hidden_size": 512,
