@@ -137,6 +137,24 @@ def test_patterns_name_sites_and_must_match():
         sites(model, example, patterns=["blocks.0.2", "nothing*"])
 
 
+def test_what_gets_no_gate_is_mentioned():
+    class Twice(nn.Module):
+        """One activation for two layers, whose outputs pass through a function that keeps no channels."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.act, self.last = nn.Linear(8, 6), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.last(self.act(self.first(x)).flip(1) + self.act(self.second(x)).flip(1))
+
+    found = sites(nn.Sequential(Twice(), nn.ReLU(), nn.Linear(2, 2)), torch.randn(4, 8))
+    assert found == {"1": 2}
+    assert found.left_out == ("ReLU in 0.act: no module to hook",) * 2
+    assert str(found) == "1  2\nno gate for ReLU in 0.act: no module to hook (2 times)"
+    assert sites(*make("SimpleConvNet")).left_out == ()
+
+
 def test_a_model_without_a_site_says_so():
     with pytest.raises(BadInput, match="Sequential has no site"):
         sites(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)), torch.randn(2, 4))

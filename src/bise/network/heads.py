@@ -8,7 +8,10 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as PLAIN
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+PLAIN = NonDynamicallyQuantizableLinear
+"""What torch's own attention projects with."""
 
 SAME = frozenset(("contiguous", "clone", "dropout", "feature_dropout", "to", "type", "type_as", "float", "half"))
 """Operations that leave every number at its place."""
@@ -38,7 +41,7 @@ class Projection(PLAIN):
 
     def forward(self, x: Tensor) -> Tensor:
         """Where somebody calls it after all, its hooks have seen x."""
-        return F.linear(x, self._parameters["weight"], self.bias)
+        return F.linear(x, cast(Tensor, self._parameters["weight"]), self.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +80,8 @@ class HeadsSeen:
         first = inputs[0]
         self._copied(name, args, first, output)
         if name == "multi_head_attention_forward":
-            heads = int(kwargs["num_heads"] if "num_heads" in kwargs else args[4])
-            self.in_modules[module] = heads, output.shape[-1] // heads
+            count = int(kwargs["num_heads"] if "num_heads" in kwargs else args[4])
+            self.in_modules[module] = count, output.shape[-1] // count
         elif name == "scaled_dot_product_attention" and output.dim() > 3:
             groups = output.shape[-3] // inputs[2].shape[-3]  # more than one where it repeats them itself
             self._attended(module, inputs[2], output, groups)

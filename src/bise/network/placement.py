@@ -58,9 +58,32 @@ class Placement:
         return sum(site.units for site in self.sites)
 
 
-def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> dict[str, int]:
-    """{site: number of units}: where gates would go in `model`, by itself, as in the "paper", or by patterns."""
-    return {site.name: site.units for site in place(model, example, patterns=patterns).sites}
+class Sites(dict[str, int]):
+    """{site: number of units}, and what could have units but gets no gate, each with the reason."""
+
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in self), default=0)
+        lines = [f"{name:<{width}}  {units}" for name, units in self.items()]
+        return "\n".join(lines + [f"no gate for {what}" for what in _together(self.left_out)])
+
+
+def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> Sites:
+    """{site: number of units}: where gates would go in `model`, by itself, as in the "paper", or by patterns.
+
+    `.left_out` says what gets no gate, and why; `print` shows it too.
+    """
+    placement = place(model, example, patterns=patterns)
+    found = Sites({site.name: site.units for site in placement.sites})
+    found.left_out = placement.left_out
+    return found
+
+
+def _together(reasons: Sequence[str]) -> list[str]:
+    """What is said several times, once."""
+    counts = {what: list(reasons).count(what) for what in reasons}
+    return [what + (f" ({count} times)" if count > 1 else "") for what, count in counts.items()]
 
 
 def place(

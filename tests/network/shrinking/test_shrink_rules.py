@@ -224,6 +224,8 @@ FEATURES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "expand": (lambda x: x.mean((2, 3)).unsqueeze(1).expand(-1, 3, UNITS), UNITS),
     "tokens": (lambda x: x.flatten(2).transpose(1, 2), UNITS),
 }
+
+
 def heads_of_attention(x: Tensor, layer: nn.Module) -> Tensor:
     """Each channel is a head, once in torch's function and once written out."""
     h = x.flatten(2).transpose(1, 2).unflatten(2, (UNITS, 1)).transpose(1, 2)

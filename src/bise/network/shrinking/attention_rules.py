@@ -9,6 +9,7 @@ from torch import Tensor, fx
 
 from bise.network.shrinking.analysis import Analysis, Channels, KeepFull, Packed, known_channels, live
 from bise.network.shrinking.attention_forms import product
+from bise.network.shrinking.channel_rules import FULL_WIDTH
 from bise.network.shrinking.layer_rules import Product
 from bise.network.shrinking.rewrite import Rewrite
 from bise.network.shrinking.shape_rules import View
@@ -48,7 +49,8 @@ class Apart(View):
         state, of = cut
         values = state.value[of]
         known = state.known[of] & (values == values[:1, :, :1])
-        return known_channels(known.all(2).all(0), values[0, :, 0], int(node.args[2]))  # type: ignore[call-overload]
+        dim: Any = node.args[2]
+        return known_channels(known.all(2).all(0), values[0, :, 0], dim)
 
     def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
         cut = self._cut(net, node)
@@ -105,11 +107,9 @@ class Attention:
     def demand(self, net: Analysis, node: fx.Node, must: Tensor) -> None:
         mask, dim = self._mask(net, node)
         if net.state[node] is None:
-            for source in node.all_input_nodes:
-                net.want_live(source)
-            return
+            return FULL_WIDTH.demand(net, node, must)
         queries, keys = self._heads(net, node, must)
-        for source, heads in zip(node.args[:3], (queries, keys, keys), strict=True):
+        for source, heads in zip(list(node.args[:3]), (queries, keys, keys), strict=True):
             _want_heads(net, node, source, heads)
         if mask is not None:
             state = net.state[mask]
@@ -118,9 +118,9 @@ class Attention:
 
     def emit(self, new: Rewrite, node: fx.Node, must: Tensor) -> Packed:
         state = new.net.state[node]
-        args = [new.argument(a) for a in node.args[3:]] if state is None else list(node.args[3:])
         if state is None:
-            return Packed(node=new.call(node.target, *map(new.argument, node.args[:3]), *args, **_kwargs(new, node)))
+            return FULL_WIDTH.emit(new, node, must)
+        args: list[Any] = list(node.args[3:])
         queries, keys = (heads.nonzero().flatten() for heads in self._heads(new.net, node, must))
         factors = [
             new.take(x, heads, dim=state.dim).node  # type: ignore[arg-type]
