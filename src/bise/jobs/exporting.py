@@ -196,7 +196,7 @@ def _onnx(path: Path, program: ExportedProgram, names: tuple[str, ...]) -> Calla
     with _quiet_onnx(), quiet_export():
         try:
             made = torch.onnx.export(
-                _without_views(program),
+                program,
                 dynamo=True,
                 verbose=False,
                 input_names=list(names),
@@ -220,15 +220,6 @@ def _onnx(path: Path, program: ExportedProgram, names: tuple[str, ...]) -> Calla
         return torch.from_numpy(session.run(None, feed)[0])
 
     return run
-
-
-def _without_views(program: ExportedProgram) -> ExportedProgram:
-    """The program with reshapes in the place of views: written as ONNX, attention lays its output out otherwise."""
-    for node in program.graph.nodes:
-        if node.target is torch.ops.aten.view.default:
-            node.target = torch.ops.aten.reshape.default
-    program.graph_module.recompile()
-    return program
 
 
 def _innermost(error: BaseException) -> str:
