@@ -16,6 +16,7 @@ from bise.data.core.tokens import sentences_of
 from bise.engine.inputs import Inputs
 from bise.jobs.exporting import check_target, export, tokenizer_file
 from bise.network.outputs import device_of
+from bise.network.shrinking.verify import allowed
 from bise.network.size import latency, size, sparsity
 from bise.network.subnetwork import Subnetwork
 
@@ -80,6 +81,7 @@ def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
         "sparsity_percent": asdict(sparsity(sub.masks, before, after)),
         "difference_float64": max(report.differences.values()),
         "difference_float32": report.float32,
+        **({"noise": report.noise, "allowed_float64": allowed(report.noise)} if report.noise else {}),
         "barriers": [str(barrier) for barrier in report.barriers],
     }
 
