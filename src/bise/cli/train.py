@@ -36,14 +36,14 @@ RECIPES = (
 
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of data, training and extraction.")] = 0,
-    rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.97,
+    rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.985,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/demo-SEED.")] = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,
     tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
+    """The whole path on coloured digits: train, audit, extract, refit, finetune, audit, in a few minutes."""
     with guard(resumable=True):
         from bise.cli.terminal import Bars, show_run
         from bise.jobs.demo import demo as run_demo

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bise.base.errors import BadInput, caution
 from bise.base.files import finite
@@ -25,12 +25,15 @@ from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
+from bise.extraction.budget import wanted, with_budget
 from bise.extraction.config import ExtractConfig
 from bise.extraction.loop import Loop
 from bise.extraction.margins import choose, learned_with_margins
 from bise.extraction.problem import Problem
 from bise.network.outputs import call, device_of
 from bise.network.placement import one_bottleneck, place
+from bise.network.shrinking.counting import Counter
+from bise.network.size import latency
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 
@@ -41,6 +44,7 @@ def extract(
     *,
     val: Any = None,
     config: ExtractConfig | None = None,
+    budget: float | Mapping[str, float] | None = None,
     sites: Sequence[str] | str | None = None,
     bottleneck: str | None = None,
     workers: int | None = None,
@@ -53,14 +57,16 @@ def extract(
 
     `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays at
     hand as `.last`; without it the last mask is returned. A run whose `margin` or `smoothing` is chosen for it and
-    gains little on `val` is repeated without them, and the better one is returned. `progress(label, done, total)` and
-    `log(row)` are told how it goes. `workers` processes read data that are not in memory; None is up to four for
-    picture files. The state is kept in the file `checkpoint`, every so many seconds; where it exists already, the run
-    goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside it. What
-    was done is in the result's `.record`.
+    gains little on `val` is repeated without them, and the better one is returned. A `budget`, a share of the model's
+    MACs or {"macs", "parameters" or "latency": share}, is what the shrunk network may take. `progress(label, done,
+    total)` and `log(row)` are told how it goes. `workers` processes read data that are not in memory; None is up to
+    four for picture files. The state is kept in the file `checkpoint`, every so many seconds; where it exists already,
+    the run goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside
+    it. What was done is in the result's `.record`.
     """
     config = ExtractConfig() if config is None else config
     check_kinds(model, config, ExtractConfig)
+    config = with_budget(config, budget)
     if torch.is_inference_mode_enabled():
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
     kept = None if checkpoint is None else Path(checkpoint)
@@ -122,6 +128,7 @@ def _learned(
     sub = Subnetwork(model, placement.sites, bottleneck=named, owned=updated | placement.moved)
     _check_runs(sub, inputs, cells, validation)
     _prepare(sub, inputs, validation, config)
+    counter, timed = _counted(sub, inputs, config)
     with _frozen_part_once(sub, inputs, validation, config, memory, precision) as (passed, judged):
         problem = Problem(
             sub=sub,
@@ -131,6 +138,8 @@ def _learned(
             config=config,
             precision=precision,
             memory=memory.left,
+            counter=counter,
+            timed=timed,
         )
         kept = None
         if checkpoint is not None:
@@ -197,6 +206,23 @@ def _prepare(sub: Subnetwork, inputs: Inputs, validation: Validation | None, con
         validation.inputs.channels_last = inputs.channels_last
     inputs.jitter_by(config.jitter)
     inputs.augments = config.augment
+
+
+def _counted(
+    sub: Subnetwork, inputs: Inputs, config: ExtractConfig
+) -> tuple[Counter | None, Callable[[list[Tensor]], float] | None]:
+    """What counts the shrunk network, and what measures its latency, where they are limited."""
+    limits = wanted(config)
+    if not limits:
+        return None, None
+    try:
+        counter = Counter(sub, inputs.example(), inputs.example(1))
+    except BadInput as error:
+        raise BadInput(f"a budget is for a network that can be shrunk, and this one can't be: {error}") from error
+    if "latency" not in limits:
+        return counter, None
+    dense, x = sub.bare(), inputs.example(config.batch_size)
+    return counter, lambda masks: latency(dense, counter.built(masks), x).ratio
 
 
 @contextmanager

@@ -67,6 +67,31 @@ class ExtractConfig:
     """A site that would close wholly: "prevent" keeps its best unit open; "undo" goes back to the last live mask;
     "ignore" goes on."""
 
+    max_macs: float | None = option(
+        None,
+        help="Close units until the shrunk network has at most this share of the MACs.",
+        above=0,
+        below=1,
+        refusal="is no share of the model to keep; give a number above 0 and below 1",
+    )
+    """The budget: the shrunk network has at most this share of the whole model's multiply-accumulates, …"""
+    max_parameters: float | None = option(
+        None,
+        help="… of the parameters.",
+        above=0,
+        below=1,
+        refusal="is no share of the model to keep; give a number above 0 and below 1",
+    )
+    """… of its parameters, …"""
+    max_latency: float | None = option(
+        None,
+        help="… of the time that a batch takes on this device.",
+        above=0,
+        below=1,
+        refusal="is no share of the model to keep; give a number above 0 and below 1",
+    )
+    """… of the time that a batch takes on the device at hand, which is measured."""
+
     batch_size: int = option(100, help="Samples a batch.", above=0)
     steps: int | None = option(20, help="Steps an epoch.", above=0)
     """Steps an epoch; None is one pass over the data."""

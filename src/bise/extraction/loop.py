@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
@@ -12,6 +13,7 @@ from bise.data.core.sampling import Sampler
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.processes import batch_norm_together
 from bise.engine.steps import Steps, check_figures
+from bise.extraction.budget import Budget
 from bise.extraction.config import ExtractConfig
 from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
@@ -62,9 +64,11 @@ class Loop:
             rows = [row for row in self.state.history if row["tau"] == tau]
             if self._epochs_left(rows) > 0:
                 self._train_heads(phase, tau)
+                if self.state.budget is not None:
+                    self.state.budget.price(phase)
             while self._epochs_left(rows) > 0:
                 epoch += 1
-                rows.append(row := self._epoch(epoch, tau))
+                rows.append(row := self._epoch(epoch, tau, self._progress(phase, len(rows) + 1)))
                 ends = self._epochs_left(rows) <= 0
                 self._tell(phase * self.config.upsilon + (self.config.upsilon if ends else len(rows)))
                 if closed := self._collapsed():
@@ -72,7 +76,7 @@ class Loop:
                 self.state.last_valid = self.state.scores.snapshot()
                 last = ends and tau == self.taus[-1]
                 left = [] if last else self._steps_left(rows, phase)
-                done = not last and self._nothing_can_flip(left)
+                done = not last and self._within(row) and self._nothing_can_flip(left)
                 self._finish_epoch(epoch, row, last=done or last)
                 if done:
                     stopped = self._coast(left, epoch)
@@ -94,7 +98,7 @@ class Loop:
         if self.problem.validation is not None and state.baseline_score is None:
             self._validate()
             state.baseline_score = state.judged[c.selection]
-            if c.baseline:
+            if c.baseline and state.budget is None:  # the model itself exceeds any
                 state.best = (state.baseline_score, 0, state.scores.snapshot())
                 state.also = {by: (state.judged[by], 0, state.scores.snapshot()) for by in c.also}
         state.begin_epoch()
@@ -114,8 +118,8 @@ class Loop:
         state.begin_epoch()
         self._save()
 
-    def _epoch(self, epoch: int, tau: float) -> dict[str, Any]:
-        """One epoch of mask steps (lines 7 to 10); returns its means."""
+    def _epoch(self, epoch: int, tau: float, progress: float) -> dict[str, Any]:
+        """One epoch of mask steps (lines 7 to 10), and the budget's; returns its means."""
         c, state, problem = self.config, self.state, self.problem
         before = state.last_valid[0] >= 0
         order = self.sampler.draw(c.steps, c.batch_size, state.generator)
@@ -143,11 +147,16 @@ class Loop:
             )
         if epoch == 1 and (stuck := state.scores.untouched()):
             state.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
+        spent: dict[str, Any] = {}
+        if (budget := state.budget) is not None:
+            with state.clock("budget", problem.device):
+                shares, weight = budget.close(budget.allowed(progress))
+            spent = {"budget": shares, "weight": weight}
         loss, ce, mi, head, _ = figures.mean(0).tolist()
         mask = state.scores.flat.detach() >= 0
         flips, kept = int((mask != before).sum()), int(mask.sum())
         losses = {"loss": loss, "cross_entropy": ce, "mutual_information": mi, "head_loss": head}
-        return {"epoch": epoch, "tau": tau, **losses, "flips": flips, "open": kept}
+        return {"epoch": epoch, "tau": tau, **losses, "flips": flips, "open": kept} | spent
 
     def _set_modes(self) -> None:
         """Everything in eval mode, but for BatchNorm where its statistics are updated."""
@@ -167,12 +176,17 @@ class Loop:
                 self._validate()
             state.changed = False
             row["val"] = state.judged
-            state.best = self._better(state.best, c.selection, epoch)
-            state.also = {by: self._better(state.also.get(by), by, epoch) for by in c.also}
+            if self._within(row):
+                state.best = self._better(state.best, c.selection, epoch)
+                state.also = {by: self._better(state.also.get(by), by, epoch) for by in c.also}
         state.history.append(row)
         state.begin_epoch()
         if self.log is not None:
             self.log(row)
+
+    def _within(self, row: dict[str, Any]) -> bool:
+        """Whether the mask at the end of an epoch keeps to the budget, if there is one."""
+        return self.state.budget is None or self.state.budget.fits(row["budget"])
 
     def _better(self, best: Best | None, selection: str, epoch: int) -> Best:
         """The best so far, or this epoch's mask where it beats it on val, or ties and is to win ties."""
@@ -205,6 +219,10 @@ class Loop:
         if c.patience is None:
             return c.upsilon - len(rows)
         return min(c.upsilon - len(rows), max(0, c.patience - quiet_epochs(rows)))
+
+    def _progress(self, phase: int, epochs: int) -> float:
+        """The part of the schedule that is over after so many epochs of a temperature."""
+        return (phase + min(1.0, epochs / self.config.upsilon)) / len(self.taus)
 
     def _steps_left(self, rows: list[dict[str, Any]], phase: int) -> list[tuple[int, float]]:
         """(steps, τ) of this temperature and those after it."""
@@ -263,6 +281,7 @@ class Loop:
                 sub.keep(by, state.scores.by_site())
                 selection.setdefault("also", {})[by] = {"epoch": found, "value": figure}
             state.scores.restore(kept)
+        spent = {} if state.budget is None else {"budget": self._settled(state.budget, selection)}
         state.scores.set_mask()
         if state.best is None and bool((state.scores.flat >= 0).all()) and (said := self._short(SHORTEST)):
             state.notes.append(f"no unit was closed; {said}")
@@ -278,6 +297,7 @@ class Loop:
             "phases": state.seconds,
             "information_over": self.problem.measured_over,
             "targets": self.targets,
+            **spent,
         }
         return sub
 
@@ -292,6 +312,16 @@ class Loop:
             f" has {enough:,}; give more by upsilon=… (now {c.upsilon}, usually {usual.upsilon}) or steps=… (now"
             f" {c.epoch_steps(len(self.problem.cells))}, usually {usual.steps})"
         )
+
+    def _settled(self, budget: Budget, selection: dict[str, Any]) -> dict[str, Any]:
+        """Hold the mask that was selected to the budget once more, as it is measured; judged anew where that cut it."""
+        before = self.state.scores.flat >= 0
+        shares = budget.settle()
+        if self.problem.validation is not None and not torch.equal(before, self.state.scores.flat >= 0):
+            self.state.scores.set_mask()
+            self._validate()
+            selection["value"] = self.state.judged[self.config.selection]
+        return budget.as_dict(shares)
 
     def _nothing_better(self, value: float) -> str:
         """That the model itself was the best on val, and what to look at."""
