@@ -41,7 +41,7 @@ CALLED = {
 def rows(seed: int, *, smoke: bool, finetuning: bool) -> list[dict[str, Any]]:
     data: dict[str, Any] = coloured_digits(**look(seed, RHO) | ({"copies": 1} if smoke else {}))
     cells = labels(data["train"])
-    chosen = settings(seed, **({"epochs": 1, "upsilon": 1} if smoke else {}))
+    chosen = settings(seed, **({"epochs": (1, 1), "upsilon": 1} if smoke else {}))
     work, out = Work(**data, cells=cells), []
     begun = time.perf_counter()
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "by_heart": "python benchmarks/by_heart.py --out results/by_heart.json",
     "corruptions": "python benchmarks/corruptions.py",
     "csv_check": "python benchmarks/csv_check.py",
+    "demo": "python benchmarks/demo.py --no-finetuning --out results/demo.json",
     "extraction_cpu": "python benchmarks/extraction.py --rho 0.95 --workers 0 --literal-batches 20"
     " --out results/extraction_cpu.json",
     "extraction_cuda": f"python benchmarks/extraction.py --scale full --seeds 10 11 12 --jobs default plain paper"

@@ -28,6 +28,7 @@ import speed_page
 import weights
 import what_can_go
 
+import demo
 from bise.base.errors import BadInput
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +36,7 @@ END = "<!-- end of table -->"
 TABLES: dict[str, Callable[[], str]] = {
     "by_heart.py": by_heart.page,
     "corruptions.py": corruptions.page,
+    "demo.py": demo.page,
     "extraction.py": lambda: speed_page.extraction("extraction_cuda.json"),
     "extraction.py agreement": lambda: speed_page.agreement("extraction_cuda.json"),
     "extraction.py small": lambda: speed_page.extraction("extraction_cpu.json"),

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,6 @@ from bise.base.files import read_json
 from bise.cli.app import app
 from bise.data import Labelled, PictureFiles, Transform
 from bise.data.core.identity import data_sha256
-from bise.data.sets.digits import coloured_digits
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.config import TrainConfig
 from bise.engine.training import _Training
@@ -508,7 +506,8 @@ def test_twenty_kills(tmp_path):
 @pytest.mark.long
 def test_the_demo_goes_on(tmp_path, monkeypatch):
     """Stopped in three of its parts, one after another."""
-    monkeypatch.setattr("bise.jobs.demo.coloured_digits", partial(coloured_digits, copies=1))
+    small = {"copies": 1, "noise": 0.03, "turned": 0.0, "brightness": 1.0}
+    monkeypatch.setattr("bise.jobs.demo.look", lambda seed, rho: {"seed": seed, "rho": rho, **small})
     demo(tmp_path / "whole")
     save = Checkpoint.save
     for part, count in (("train", 2), ("extract", 4), ("dense_finetuned", 1)):

@@ -15,7 +15,7 @@ from bise.cli.compare import compare
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
 from bise.cli.guard import VERBOSE
-from bise.cli.learning import extract, finetune, refit
+from bise.cli.learning import extract, finetune, front, refit
 from bise.cli.reproduce import reproduce
 from bise.cli.several import several
 from bise.cli.train import demo, train
@@ -66,6 +66,7 @@ for command, example in (
     (compare, "compare runs/a runs/b --out compared.html"),
     (report, "report runs/a --out for-a-colleague.html"),
     (refit, "refit runs/a --on val"),
+    (front, "front runs/a --budget 0.5 --budget 0.3"),
     (shrink, "shrink runs/a --out model.pt2 --onnx model.onnx"),
     (export, "export runs/a model.onnx"),
     (verify, "verify runs/a"),

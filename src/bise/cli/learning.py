@@ -59,6 +59,9 @@ def extract(
     settings: dict[str, Any],
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
+    refit: Annotated[bool, typer.Option("--refit", help="Fit the last layer anew at the end, as bise refit does.")] = (
+        False
+    ),
     workers: WorkersOption = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,
@@ -90,6 +93,7 @@ def extract(
                 bottleneck=bottleneck,
                 sites=sites or None,
                 source=source,
+                refit=refit,
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,
@@ -186,3 +190,47 @@ def refit(
                 resume=resume,
             )
         show_run(summary, "Accuracy on the test split, %", run, as_json)
+
+
+def front(
+    run: ExtractedArgument,
+    of: Annotated[str, typer.Option(help="What budgets are shares of: macs, parameters or latency.")] = "macs",
+    budget: Annotated[
+        list[float] | None, typer.Option(help="A share of the model; may be repeated. Default 0.5, 0.3, 0.15.")
+    ] = None,
+    refit: Annotated[bool, typer.Option(help="Fit each network's last layer anew too.")] = True,
+    device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    checkpoint_every: EveryOption = 60,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Extract again under several budgets for the shrunk network; the report draws accuracy over size."""
+    with guard(resumable=True):
+        from bise.base.output import show_json
+        from bise.cli.terminal import Bars, show_front
+        from bise.jobs.front import BUDGETS, front_job
+        from bise.jobs.python_sources import device_named
+        from bise.jobs.sources import source_of, trust_run
+
+        if trust:
+            trust_run(run)
+        model, splits = source_of(run)
+        with Bars() as bars:
+            summary = front_job(
+                model.to(device_named(device)),
+                splits,
+                run,
+                of=of,
+                budgets=budget or BUDGETS,
+                refitted=refit,
+                workers=workers,
+                progress=bars,
+                resume=resume,
+                every=checkpoint_every,
+            )
+        if as_json:
+            show_json(summary["front"])
+        else:
+            show_front(summary, run)

@@ -161,6 +161,23 @@ def comparison_tables(found: Comparison) -> list[Table]:
     return [figures, settings]
 
 
+def show_front(summary: Mapping[str, Any], folder: Path) -> None:
+    """A row for each budget of a front."""
+    out, found = console(), summary["front"]
+    title = f"Budgets of {found['of']}: accuracy on {found['split']}, %"
+    table = Table(title=title, title_justify="left")
+    table.add_column("budget", no_wrap=True)
+    names = list(found["points"][0]["networks"])
+    for name in ("kept", "units", *(f"{name}{figure}" for name in names for figure in ("", ", worst"))):
+        table.add_column(name, justify="right", no_wrap=True)
+    for point in found["points"]:
+        figures = [_percent(point["networks"][name][key]) for name in names for key in ("unbiased", "worst_group")]
+        kept, units = _percent(point["shares"][found["of"]]), point["units"]
+        table.add_row(f"{point['budget']:g}", kept, f"{units['open']} / {units['all']}", *figures)
+    show_table(out, table)
+    show_place(out, folder, summary["seconds"])
+
+
 def show_table(console: Console, table: Table) -> None:
     """Print a table; where it is too wide for the terminal, as lines, since rich would cut its figures."""
     if Measurement.get(console, console.options.update_width(WIDE), table).minimum <= console.width:

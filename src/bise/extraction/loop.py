@@ -317,11 +317,12 @@ class Loop:
         """Hold the mask that was selected to the budget once more, as it is measured; judged anew where that cut it."""
         before = self.state.scores.flat >= 0
         shares = budget.settle()
-        if self.problem.validation is not None and not torch.equal(before, self.state.scores.flat >= 0):
+        cut = not torch.equal(before, self.state.scores.flat >= 0)
+        if self.problem.validation is not None and cut:
             self.state.scores.set_mask()
             self._validate()
             selection["value"] = self.state.judged[self.config.selection]
-        return budget.as_dict(shares)
+        return budget.as_dict(shares) | {"cut": cut}
 
     def _nothing_better(self, value: float) -> str:
         """That the model itself was the best on val, and what to look at."""

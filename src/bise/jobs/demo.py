@@ -25,7 +25,7 @@ from bise.jobs.pipeline import (
     finetuning,
     finish,
     origin_of,
-    refitting,
+    refitting_too,
     shrinking,
     silent,
     train_vanilla,
@@ -55,13 +55,13 @@ def look(seed: int, rho: float) -> dict[str, Any]:
     return {"seed": seed, "rho": rho, "copies": 16, "turned": 1.0, "noise": 0.1, "brightness": 0.8}
 
 
-def settings(seed: int, *, epochs: int = 4, upsilon: int = 5) -> Settings:
-    """The demo's; fewer epochs, and fewer at each temperature, make a trial."""
+def settings(seed: int, *, epochs: tuple[int, int] = (5, 4), upsilon: int = 5) -> Settings:
+    """The demo's; fewer `epochs`, of the model and of the finetuning, and fewer at each temperature make a trial."""
     return Settings(
-        train=TrainConfig(epochs=epochs, lr=0.05, schedule="cosine", seed=seed),
+        train=TrainConfig(epochs=epochs[0], lr=0.05, schedule="cosine", seed=seed),
         extract=ExtractConfig(seed=seed, upsilon=upsilon),
         refit=RefitConfig(seed=seed),
-        finetune=TrainConfig.finetuning(epochs=epochs, lr=0.01, schedule="cosine", jitter=1.0, seed=seed),
+        finetune=TrainConfig.finetuning(epochs=epochs[1], lr=0.01, schedule="cosine", jitter=1.0, seed=seed),
     )
 
 
@@ -114,13 +114,11 @@ def _path(work: Work, chosen: Settings) -> dict[str, Any]:
     started = time.perf_counter()
     model = train_vanilla(work, digit_net(chosen.train.seed), chosen.train, torch.device("cpu"))
     sub, summary = extraction(work, model, chosen.extract)
-    origin = origin_of(model, sub, work.known)
-    note_job(work.folder, "refit", {"refit": asdict(chosen.refit), "bottleneck": None} | origin)
-    summary |= refitting(work, sub, chosen.refit)
-    note_job(work.folder, "finetune", {"finetune": asdict(chosen.finetune)} | origin)
+    summary |= refitting_too(work, model, sub, chosen.refit)
+    note_job(work.folder, "finetune", {"finetune": asdict(chosen.finetune)} | origin_of(model, sub, work.known))
     summary |= finetuning(work, sub, model, chosen.finetune)
     endings = (".pt2", ".onnx") if find_spec("onnxscript") and find_spec("onnxruntime") else (".pt2",)
-    for name in ("subnetwork", "refitted", "finetuned"):
+    for name in ("subnetwork", *(["refitted"] if "refitted" in summary else []), "finetuned"):
         files = [work.folder / f"{name}{ending}" for ending in endings]
         summary |= shrinking(work, summary, name, load(work.folder / name, model), files)
     summary["seconds"] = time.perf_counter() - started

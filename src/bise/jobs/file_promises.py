@@ -62,21 +62,27 @@ def check_log(run: RunFiles) -> str:
         raise Missing("the subnetwork can't be read")
     saved = run.saved["subnetwork"]
     same("the selection", selection, saved.content["record"]["selection"])
-    if selection["kind"] == "best":
+    cut = saved.content["record"].get("budget", {}).get("cut", False)  # below any mask of the log
+    if selection["kind"] == "best" and not cut:
         by = run.config["extract"]["selection"]
-        values = [row["val"][by] for row in log.values() if "val" in row]
+        values = [row["val"][by] for row in log.values() if "val" in row and _within(row, run.config["extract"])]
         best = max((v for v in values if v is not None), default=None)
         if epoch:
             same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
             same("the best value", selection["value"], best)
         elif best is not None and best >= selection["value"]:
             raise Broken(f"no mask was selected, though one has {best} on val and the model {selection['value']}")
-    if epoch and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
+    if epoch and not cut and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
         same(f"open units of epoch {epoch}", log[epoch]["open"], saved.open)
     for name in ("finetuned", "dense_finetuned"):
         if name in run.saved:
             same(f"epochs of {name}", run.saved[name].content["record"]["config"]["epochs"], len(rows.get(name, ())))
     return f"epoch {epoch} and its figures are in metrics.jsonl"
+
+
+def _within(row: dict[str, Any], config: dict[str, Any]) -> bool:
+    """Whether an epoch's mask kept to the budget, if there was one."""
+    return all(share <= config[f"max_{kind}"] for kind, share in row.get("budget", {}).items())
 
 
 def _last_pass(rows: list[dict[str, Any]], job: str) -> dict[int, dict[str, Any]]:

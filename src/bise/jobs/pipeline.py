@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.base.errors import caution, named
+from bise.base.errors import BadInput, caution, named
 from bise.base.files import write_tensors
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
@@ -36,7 +36,7 @@ from bise.network.outputs import device_of
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 from bise.reporting.writing import add_report
-from bise.runs.folder import Run
+from bise.runs.folder import Run, note_job
 
 FIT = ("layer", "refused", "samples", "l2", "solver", "val", "rest", "seconds")
 """What the summary takes of a refit's record."""
@@ -199,6 +199,20 @@ def refitting(work: Work, sub: Subnetwork, config: RefitConfig, *, bottleneck: s
     refitted.save(work.folder / "refitted")
     found = audited(work, "refitted", refitted).get("refitted", {})
     return {"refitted": found | {"fit": {key: refitted.record[key] for key in FIT}}, "refit": asdict(config)}
+
+
+def refitting_too(
+    work: Work, model: nn.Module, sub: Subnetwork, config: RefitConfig, *, bottleneck: str | None = None
+) -> dict[str, Any]:
+    """The refit as a part of another job, noted as if it were one of its own; left out where it is refused."""
+    whole = {"refit": asdict(config), "bottleneck": bottleneck} | origin_of(model, sub, work.known)
+    try:
+        part = refitting(work, sub, config, bottleneck=bottleneck)
+    except BadInput as error:  # the subnetwork stands without it
+        caution(f"there is no refitted network: {error}")
+        return {}
+    note_job(work.folder, "refit", whole)
+    return part
 
 
 def finetuning(

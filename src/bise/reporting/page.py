@@ -14,6 +14,7 @@ from bise.reporting.colours import theme_css
 from bise.reporting.courses import course
 from bise.reporting.examples import samples
 from bise.reporting.facts import Facts
+from bise.reporting.fronts import front
 from bise.reporting.leaning import evenly, headline, within
 from bise.reporting.sections import accuracy, groups, removed
 from bise.reporting.sliding import sliding
@@ -21,7 +22,7 @@ from bise.reporting.words import percent, warnings
 
 ENDING = ": bise report"
 """Of the title of every page of ours; it stands among its first bytes."""
-SECTIONS = (accuracy, groups, sliding, samples, removed, course, verified, reproduce, words_used)
+SECTIONS = (accuracy, groups, sliding, samples, removed, front, course, verified, reproduce, words_used)
 """The page from top to bottom: each takes the facts, and returns None where the run has nothing for it."""
 
 

@@ -159,8 +159,8 @@ def commands(facts: Facts) -> list[str]:
     config = facts.config
     if "command" in config:
         made = f"{config['command']} --out {facts.place}"
-        own = facts.refit and facts.refit["refit"] != config.get("refit")
-        return [made, _refit_command(facts, facts.place)] if own else [made]
+        refit = [_refit_command(facts, facts.place)] if _refitted_apart(facts) else []
+        return [made, *refit, *_front_command(facts, facts.place)]
     source = config.get("source") or {}
     out = facts.place
     lines = []
@@ -168,7 +168,7 @@ def commands(facts: Facts) -> list[str]:
         lines.append(_train_command(config, source, out))
     if "extract" in config:
         lines.append(_extract_command(config, source, out))
-    if facts.refit:
+    if _refitted_apart(facts):
         lines.append(_refit_command(facts, out))
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
@@ -177,7 +177,20 @@ def commands(facts: Facts) -> list[str]:
         }
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
-    return lines + _shrink_commands(facts, out)
+    return lines + _front_command(facts, out) + _shrink_commands(facts, out)
+
+
+def _front_command(facts: Facts, out: str) -> list[str]:
+    if not facts.front:
+        return []
+    given = facts.front["front"]
+    options = {"of": given["of"], "budget": given["budgets"], "device": facts.front.get("device")}
+    return [f"bise front {out}{_options(options)}{'' if given['refit'] else ' --no-refit'}"]
+
+
+def _refitted_apart(facts: Facts) -> bool:
+    """Whether a refit was a job of its own, and no part of the run's first."""
+    return bool(facts.refit) and facts.refit["refit"] != facts.config.get("refit")
 
 
 def _refit_command(facts: Facts, out: str) -> str:
@@ -228,8 +241,9 @@ def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -
     preset = config.get("preset")
     usual = getattr(ExtractConfig, preset if preset in PRESETS else PRESETS[0])()
     options = where | {"preset": preset} | said(usual, config["extract"], of_recipe=made)
-    options |= {key: config.get(key) for key in ("bottleneck", "sites", "device")} | {"out": out}
-    return f"bise extract{run}{_options(options)}"
+    options |= {key: config.get(key) for key in ("bottleneck", "sites", "device")}
+    options |= {"refit": True} if "refit" in config else {}
+    return f"bise extract{run}{_options(options | {'out': out})}"
 
 
 def _options(options: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from bise.engine.checkpoints import EVERY, key_of
 from bise.runs.log import append_log, check_tensorboard, rows_of_others
 from bise.runs.schema import read, read_bare
 
-CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json"}
+CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json", "front": "front.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
 
 

@@ -88,6 +88,12 @@ def refit(
     return result
 
 
+def check_refittable(model: nn.Module, example: Any, bottleneck: str | None = None) -> None:
+    """Refuse a model whose last layer couldn't be fitted anew, before there is work."""
+    sub = model if isinstance(model, Subnetwork) else Subnetwork(model, ())
+    last_layer(sub, record(sub.bare(), example), bottleneck)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
     """A layer that was fitted anew, and how that went."""
