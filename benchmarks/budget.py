@@ -97,9 +97,9 @@ def rows(rho: float, seed: int, budgets: tuple[float, ...], smoke: bool, checkpo
     data = {split: bise.data.load("biased-mnist", split=split, **how) for split in ("train", "val", "test")}
     vanilla, short, epochs = chosen.train, {}, chosen.finetune.epochs
     if smoke:
-        data = {split: subset(part, 300, seed) for split, part in data.items()}
+        data = {split: subset(part, 60, seed) for split, part in data.items()}
         vanilla, epochs = bise.TrainConfig(epochs=1, lr=0.01), 1
-        short = {"steps": 2, "upsilon": 1, "kappa": 0.1, "head_epochs": 1, "head_steps": 2}
+        short = {"steps": 1, "upsilon": 1, "kappa": 0.1, "head_epochs": 1, "head_steps": 1, "batch_size": 20}
     cells, inputs = labels(data["train"]), Inputs(data["train"], device)
     judges = {split: Validation(data[split], cells, inputs, precision="fp32") for split in ("val", "test")}
     model, out = vanilla_of(chosen, seed, inputs, cells, vanilla, checkpoints), []
@@ -128,7 +128,7 @@ def rows(rho: float, seed: int, budgets: tuple[float, ...], smoke: bool, checkpo
             note(way, "refitted", budget, fitted, share, begun)
             begun = time.perf_counter()
             tuned = []
-            for rate in RATES:
+            for rate in RATES[:1] if smoke else RATES:
                 settings = bise.TrainConfig.finetuning(epochs=epochs, lr=rate, schedule="cosine", seed=seed)
                 tuned.append(bise.finetune(sub, data["train"], val=data["val"], config=settings))
             best = max(tuned, key=lambda network: judges["val"](network)["unbiased"])
