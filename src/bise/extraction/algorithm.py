@@ -23,6 +23,7 @@ from bise.engine.frozen import frozen_part
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
+from bise.engine.processes import count, total
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
 from bise.extraction.budget import wanted, with_budget
@@ -222,7 +223,14 @@ def _counted(
     if "latency" not in limits:
         return counter, None
     dense, x = sub.bare(), inputs.example(config.batch_size)
-    return counter, lambda masks: latency(dense, counter.built(masks), x).ratio
+
+    def timed(masks: list[Tensor]) -> float:
+        ratio = latency(dense, counter.built(masks), x).ratio
+        return (
+            float(total(torch.tensor([ratio], dtype=torch.float64, device=inputs.device))[0]) / count()
+        )  # several processes measure alike
+
+    return counter, timed
 
 
 @contextmanager
