@@ -136,6 +136,30 @@ def test_a_price_is_what_a_unit_less_saves(counted):
     assert budget.prices[1] == pytest.approx((macs(4, 2) - macs(4, 1)) / macs(4, 3) / 0.5)
 
 
+class Grouped(nn.Module):
+    """Its second layer reads channels in pairs, and drops a pair only as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1, groups=4)
+        self.acts, self.last = nn.ModuleList([nn.ReLU(), nn.ReLU()]), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.last(self.acts[1](self.second(self.acts[0](self.first(x)))).mean((2, 3)))
+
+
+def test_units_that_save_nothing_one_by_one_go_too():
+    model, x = Grouped().eval(), torch.randn(4, 3, 2, 2)
+    sub = bise.subnetwork(model, {f"acts.{k}": torch.ones(8).bool() for k in range(2)}, example=x)
+    scores, counter = Scores(sub, torch.device("cpu")), Counter(sub, x, x[:1])
+    scores.flat.copy_(torch.arange(1.0, 17))
+    budget = Budget(scores, {"macs": 0.3}, counter)
+    budget.price(0)
+    assert (budget.prices > 0).all()
+    assert budget.settle()["macs"] <= 0.3
+    assert [int(mask.sum()) > 0 for mask in budget.masks(scores.flat)] == [True, True]
+
+
 @given(
     flat=st.lists(st.floats(-2, 2, width=32), min_size=7, max_size=7),
     share=st.sampled_from([0.25, 0.3, 0.45, 0.6, 0.8]),

@@ -21,6 +21,8 @@ from bise.network.shrinking.counting import Counter
 
 BELOW = 1e-6
 """How far below 0 the score of a unit is at least that the cost has closed."""
+LEAST = 1e-9
+"""The least price: units that save nothing by themselves close last, where nothing else is left."""
 ANNEALED = 0.5
 """By this part of the schedule the budget has narrowed to what was asked for, from the whole model on."""
 MEASURED = 20
@@ -93,15 +95,22 @@ class Budget:
             self._correct(masks)
         here = self._cost(masks)
         for site, (mask, piece) in enumerate(zip(masks, flat.split(self.scores.sizes), strict=True)):
-            opens = int(mask.sum()) < 2  # a site's last unit stays: then one more tells the price
-            if opens and mask.all():
-                continue
-            among = torch.where(mask, -torch.inf, piece) if opens else torch.where(mask, piece, torch.inf)
-            other = mask.clone()
-            other[among.argmax() if opens else among.argmin()] = opens
-            there = self._cost([*masks[:site], other, *masks[site + 1 :]])
-            self.prices[site] = max(0.0, there - here if opens else here - there)
+            if len(mask) > 1:
+                self.prices[site] = max(LEAST, self._price(masks, site, mask, piece, here))
         self.priced = phase + 1
+
+    def _price(self, masks: list[Tensor], site: int, mask: Tensor, piece: Tensor, here: float) -> float:
+        """What one unit of a site saves; where one alone saves nothing, as in a group of channels, what all save."""
+        opens = int(mask.sum()) < 2  # a site's last unit stays: then one more tells the price
+        among = torch.where(mask, -torch.inf, piece) if opens else torch.where(mask, piece, torch.inf)
+        other = mask.clone()
+        other[among.argmax() if opens else among.argmin()] = opens
+        there = self._cost([*masks[:site], other, *masks[site + 1 :]])
+        if there != here or opens:
+            return there - here if opens else here - there
+        best = torch.zeros_like(mask)
+        best[piece.argmax()] = True
+        return (here - self._cost([*masks[:site], best, *masks[site + 1 :]])) / (int(mask.sum()) - 1)
 
     def _cost(self, masks: list[Tensor]) -> float:
         """Σ over what is limited of its share, in units of its budget."""
@@ -146,7 +155,7 @@ class Budget:
         for units in self.scores.sizes:
             best[start + int(flat[start : start + units].argmax())] = True
             start += units
-        may = ((flat >= 0) & (price > 0) & ~best).nonzero().flatten()
+        may = ((flat >= 0) & (price > 0) & ~best).nonzero().flatten()  # a site of one unit has no price
         return may[(flat[may] / price[may]).argsort(stable=True)]
 
     def _least(self, flat: Tensor, order: Tensor, price: Tensor, allowed: Shares) -> tuple[int, Shares]:

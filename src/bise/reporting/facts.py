@@ -42,8 +42,6 @@ class Facts:
     """finetune.json: what the finetuning was given."""
     refit: dict[str, Any] = field(default_factory=dict)
     """refit.json: what the refit was given."""
-    front: dict[str, Any] = field(default_factory=dict)
-    """front.json: which budgets were tried."""
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
@@ -152,7 +150,6 @@ def read_facts(folder: Path) -> Facts:
         config=config,
         finetune=_optional(folder / "finetune.json"),
         refit=_optional(folder / "refit.json"),
-        front=_optional(folder / "front.json"),
         metrics=rows_today(config, _rows(folder / "metrics.jsonl")),
         thresholds=_optional(folder / "thresholds.json"),
         samples=_optional(folder / "samples.json"),

@@ -181,11 +181,13 @@ def commands(facts: Facts) -> list[str]:
 
 
 def _front_command(facts: Facts, out: str) -> list[str]:
-    if not facts.front:
+    found = facts.summary.get("front")
+    if not found:
         return []
-    given = facts.front["front"]
-    options = {"of": given["of"], "budget": given["budgets"], "device": facts.front.get("device")}
-    return [f"bise front {out}{_options(options)}{'' if given['refit'] else ' --no-refit'}"]
+    points = found["points"]
+    options = {"of": found["of"], "budget": [point["budget"] for point in points]}
+    plain = "" if all("refitted" in point["networks"] for point in points) else " --no-refit"
+    return [f"bise front {out}{_options(options)}{plain}"]
 
 
 def _refitted_apart(facts: Facts) -> bool:
