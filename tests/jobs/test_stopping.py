@@ -33,7 +33,7 @@ from bise.engine.checkpoints import Checkpoint
 from bise.engine.config import TrainConfig
 from bise.engine.training import _Training
 from bise.extraction.config import ExtractConfig
-from bise.jobs.demo import demo
+from bise.jobs.demo import demo, settings
 from bise.network.architectures.small import digit_net
 from bise.runs.folder import _difference
 from conftest import ROOT, copy_run, toy, toy_model
@@ -507,7 +507,8 @@ def test_twenty_kills(tmp_path):
 def test_the_demo_goes_on(tmp_path, monkeypatch):
     """Stopped in three of its parts, one after another."""
     small = {"copies": 1, "noise": 0.03, "turned": 0.0, "brightness": 1.0}
-    monkeypatch.setattr("bise.jobs.demo.look", lambda seed, rho: {"seed": seed, "rho": rho, **small})
+    monkeypatch.setattr("bise.jobs.demo.look", lambda seed, rho: {"seed": seed, "rho": 0.97, **small})
+    monkeypatch.setattr("bise.jobs.demo.settings", lambda seed: settings(seed, epochs=(3, 2), upsilon=1))
     demo(tmp_path / "whole")
     save = Checkpoint.save
     for part, count in (("train", 2), ("extract", 4), ("dense_finetuned", 1)):

@@ -168,8 +168,9 @@ def show_front(summary: Mapping[str, Any], folder: Path) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("budget", no_wrap=True)
     names = list(found["points"][0]["networks"])
-    for name in ("kept", "units", *(f"{name}{figure}" for name in names for figure in ("", ", worst"))):
-        table.add_column(name, justify="right", no_wrap=True)
+    heads = [head for name in names for head in (name.replace("subnetwork", "mask"), "worst")]
+    for head in ("kept", "units", *heads):
+        table.add_column(head, justify="right", no_wrap=True)
     for point in found["points"]:
         figures = [_percent(point["networks"][name][key]) for name in names for key in ("unbiased", "worst_group")]
         kept, units = _percent(point["shares"][found["of"]]), point["units"]
