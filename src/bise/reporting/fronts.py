@@ -51,6 +51,7 @@ def front(facts: Facts) -> Html | None:
         tag(
             "p",
             "Each point is an extraction of its own, whose shrunk network had to keep to a budget."
+            f"{' The run’s own networks, without a budget, are drawn too.' * any(p[1] == 'none' for p in points)}"
             f" Figures are those of the {'test' if found['split'] == 'test' else 'validation'} data.",
             cls="lead",
         ),
