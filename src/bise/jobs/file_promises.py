@@ -64,8 +64,10 @@ def check_log(run: RunFiles) -> str:
     same("the selection", selection, saved.content["record"]["selection"])
     if selection["kind"] == "best":
         by = run.config["extract"]["selection"]
-        values = [row["val"][by] for row in log.values() if "val" in row]
-        best = max((v for v in values if v is not None), default=None)
+        judged = [row["val"] for row in log.values() if "val" in row]
+        # a mask that gives every sample one class is taken only where every other does so too
+        judged = [val for val in judged if not val.get("constant")] or ([] if epoch == 0 else judged)
+        best = max((val[by] for val in judged if val[by] is not None), default=None)
         if epoch:
             same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
             same("the best value", selection["value"], best)
