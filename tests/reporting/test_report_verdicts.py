@@ -139,7 +139,7 @@ def test_no_option_is_named_to_who_writes_no_code(ended, case):
     body = whole.split("<body>")[1].split('<section aria-labelledby="reproduce">')
     rest = body[1].split("</section>", 1)[1]
     text = text_of(re.sub("<script.*?</script>", "", body[0] + rest, flags=re.DOTALL))
-    assert re.findall(r"(?<!\w)--\w+|\b[a-z_]+=\w+|`\w+`", text) == []
+    assert re.findall(r"(?<!\w)--\w+|\b[a-z_]+=\S|`\w+`", text) == []
 
 
 def test_fairness_is_on_the_page_in_words(ended):

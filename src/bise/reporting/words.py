@@ -82,7 +82,9 @@ def warnings(facts: Facts) -> list[str]:
 
 
 ADVICE = re.compile(
-    r"; `last` has the last mask.*? among masks alone|\. Use collapse=.*|; use mi=.*|; keep_worse=.*", re.DOTALL
+    r"; `last` has the last mask.*? among masks alone|\. Use collapse=.*|; use mi=.*|; keep_worse=.*"
+    r"|; give more by upsilon=.*",
+    re.DOTALL,
 )
 """What a note says to who writes code."""
 
