@@ -191,5 +191,5 @@ def test_on_a_fair_set_it_says_that_it_guesses_which_samples_conflict():
     with pytest.warns(BiseWarning, match=said):
         found = bise.audit(toy_model(), fair, probe=False)
     assert said in str(found)
-    assert "guess" not in str(bise.audit(toy_model(), fair, aligned=labels(train), probe=False))
-    assert "guess" not in str(bise.audit(toy_model(), train, probe=False))  # its own data say it
+    assert "is a guess" not in str(bise.audit(toy_model(), fair, aligned=labels(train), probe=False))
+    assert "is a guess" not in str(bise.audit(toy_model(), train, probe=False))  # its own data say it

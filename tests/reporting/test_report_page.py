@@ -26,7 +26,10 @@ from bise.reporting.words import commands
 from bise.reporting.writing import add_report, write_report
 
 VOID = {"meta", "img", "input", "br", "link"}
-FIGURES = ("accuracy", "groups", "threshold", "samples", "removed", "course", "verified", "reproduce", "words")
+FIGURES = (
+    "accuracy", "groups", "fairness", "threshold", "samples", "removed", "course", "verified", "record", "reproduce",
+    "words",
+)  # fmt: skip
 
 
 class Parsed(HTMLParser):

@@ -49,7 +49,7 @@ TrustOption = Annotated[
     ),
 ]
 OfOption = Annotated[
-    str, typer.Option(help=f"Which network of the run: {either(NETWORKS[:-1])}.", autocompletion=one_of(NETWORKS[:-1]))
+    str, typer.Option(help=f"Which network of the run: {either(NETWORKS)}.", autocompletion=one_of(NETWORKS))
 ]
 ZetaOption = Annotated[
     float | None,

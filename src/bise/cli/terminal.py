@@ -18,6 +18,7 @@ from rich.text import Text
 
 from bise.base.files import finite
 from bise.base.output import one_line, show_json, visible
+from bise.measure.standing import IGNORANT, REASON, causes, numbered, told
 
 if TYPE_CHECKING:
     from bise.data.own.check import Check, SplitCheck
@@ -204,6 +205,8 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
         show_table(out, audit_table(title, rows))
     else:
         out.print("there is no test split, so nothing was audited: bise audit RUN --data FILE does it on other data")
+    for line in ignorance(rows):
+        out.print(line, soft_wrap=True)
     if "shrunk" in summary.get("subnetwork", {}):  # those made from it have the same mask, so the same size
         show_table(out, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
@@ -212,6 +215,8 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     if selection["kind"] == "best" and selection["epoch"] == 0:
         chosen = "none, the model itself was the best on val"
+        if refused := selection.get("constant"):
+            chosen += f" ({refused} masks gave every sample one class, and were refused as constant)"
     if selection.get("val"):
         chosen = "last mask, none was judged on val before the run ended"
     out.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
@@ -232,6 +237,17 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     if fit := summary.get("refitted", {}).get("fit"):
         out.print(_refit_line(fit), soft_wrap=True)
     show_place(out, folder, summary["seconds"])
+
+
+def ignorance(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for each network that knows little or nothing, and what to look at."""
+    found = {name: part["standing"] for name, part in rows.items() if (part.get("standing") or {}).get("says")}
+    lines = [f"MIND: {told(name.replace('_', ' '), standing)}" for name, standing in found.items()]
+    if any(standing["state"] in IGNORANT for standing in found.values()):
+        lines.append(f"MIND: {REASON}")
+    if "vanilla" in found:
+        lines.append(f"likely causes, in this order: {numbered(causes(found['vanilla']['state']))}")
+    return lines
 
 
 def _refit_line(fit: Mapping[str, Any]) -> str:

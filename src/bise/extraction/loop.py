@@ -17,7 +17,7 @@ from bise.extraction.budget import Budget
 from bise.extraction.config import ExtractConfig
 from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
-from bise.extraction.margins import BY_HEART, may_run_again
+from bise.extraction.margins import BY_HEART, gives_one_class, may_run_again
 from bise.extraction.mask_step import MaskStep
 from bise.extraction.problem import Problem
 from bise.extraction.state import Best, State
@@ -193,7 +193,9 @@ class Loop:
         value = self.state.judged[selection]
         # a mask that does as well as the model itself is the smaller network
         ties = self.config.ties == "later" or (best is not None and best[1] == 0)
-        if best is None or value > best[0] or (ties and value == best[0]):
+        was_constant = best is not None and gives_one_class(self.state.history, best[1])
+        constant = bool(self.state.judged.get("constant")), was_constant
+        if best is None or replaces(value, best[0], constant=constant, ties=ties):
             return value, epoch, self.state.scores.snapshot()
         return best
 
@@ -275,6 +277,13 @@ class Loop:
             selection = {"kind": "best", "epoch": best_epoch, "on": on, "value": value, "model": state.baseline_score}
             if best_epoch == 0:
                 state.notes.append(self._nothing_better(value))
+            if constant := sum(gives_one_class([row], row["epoch"]) for row in state.history):
+                selection["constant"] = constant
+            if gives_one_class(state.history, best_epoch):
+                state.notes.append(
+                    "every mask that was judged gives each sample of val one class, and so does this one; it is no"
+                    " classifier to use"
+                )
             sub.keep("last", state.scores.by_site())
             for by, (figure, found, snapshot) in state.also.items():
                 state.scores.restore(snapshot)
@@ -327,12 +336,23 @@ class Loop:
     def _nothing_better(self, value: float) -> str:
         """That the model itself was the best on val, and what to look at."""
         name = self.config.selection
-        found = [row["val"][name] for row in self.state.history if "val" in row]
+        judged = [row for row in self.state.history if "val" in row]
+        useful = [row for row in judged if not gives_one_class([row], row["epoch"])]
+        found = [row["val"][name] for row in useful or judged]
         against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
-        said = (
-            f"no mask was as good on val as the model itself ({name} {against}), so nothing is closed; `last` has the"
-            " last mask, and baseline=False selects among masks alone"
-        )
+        refused = [row["val"][name] for row in judged if row not in useful]
+        which = " that tells classes apart" if max(refused, default=0.0) >= value else ""
+        said = f"no mask{which} was as good on val as the model itself ({name} {against}), so nothing is closed"
+        if refused:
+            said += f"; {len(refused)} of {len(judged)} masks gave every sample one class, and were refused as constant"
+        said += "; `last` has the last mask, and baseline=False selects among masks alone"
         if value >= BY_HEART:
             said += "; if the model was trained on samples of val, give others, since it may know these by heart"
         return f"{said}; {short}" if (short := self._short(SHORT)) else said
+
+
+def replaces(value: float, best: float, *, constant: tuple[bool, bool], ties: bool) -> bool:
+    """Whether a mask with `value` on val takes the place of the best so far; the `constant` one of two never does."""
+    if constant[0] != constant[1]:
+        return constant[1]
+    return value > best or (ties and value == best)

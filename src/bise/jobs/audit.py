@@ -12,8 +12,9 @@ from bise.base.names import NETWORKS, VANILLA
 from bise.base.plain import check_plain
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
-from bise.jobs.steps import Splits, other_splits, saved, split_of
+from bise.jobs.steps import Splits, look_at, other_splits, saved, split_of
 from bise.measure.audits import Audit, audit
+from bise.measure.standing import told
 from bise.runs.folder import read_summary
 from bise.runs.schema import read
 
@@ -71,4 +72,8 @@ def audit_job(
             f"{split} isn't what it was when {folder} was made, so that these figures can't be held against the run's",
         )
     with named(split):
-        return audit(network, data, aligned=aligned, workers=workers, progress=progress)
+        found = audit(network, data, aligned=aligned, workers=workers, progress=progress)
+    if found.standing is not None and found.warning:
+        said = told("the model" if folder is None else f"{of} of {folder}", vars(found.standing))
+        caution(f"{said}; on {split}. {look_at(found.standing.state, labels(data, progress=progress))}")
+    return found

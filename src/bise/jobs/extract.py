@@ -74,10 +74,11 @@ def extract_job(
             return run.finished
         warn_of_same(data, [("train", "test"), ("val", "test")])  # of train and val the extraction says it
         weights = source.get("weights") is not None
-        warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
+        standing = warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
         work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
         sub, summary = extraction(work, model, config, sites=sites, bottleneck=bottleneck)
         if fitted is not None:
             summary |= refitting_too(work, model, sub, fitted, bottleneck=bottleneck)
+        summary |= {} if standing is None else {"standing_on_train": asdict(standing)}
         finish(work, summary, evidence(run.folder, model, sub, data["val"], data["test"], cells, progress))
     return summary

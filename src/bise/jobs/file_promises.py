@@ -65,8 +65,10 @@ def check_log(run: RunFiles) -> str:
     cut = saved.content["record"].get("budget", {}).get("cut", False)  # below any mask of the log
     if selection["kind"] == "best" and not cut:
         by = run.config["extract"]["selection"]
-        values = [row["val"][by] for row in log.values() if "val" in row and _within(row, run.config["extract"])]
-        best = max((v for v in values if v is not None), default=None)
+        judged = [row["val"] for row in log.values() if "val" in row and _within(row, run.config["extract"])]
+        # a mask that gives every sample one class is taken only where every other does so too
+        judged = [val for val in judged if not val.get("constant")] or ([] if epoch == 0 else judged)
+        best = max((val[by] for val in judged if val[by] is not None), default=None)
         if epoch:
             same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
             same("the best value", selection["value"], best)

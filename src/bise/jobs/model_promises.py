@@ -123,6 +123,8 @@ def _split(splits: Callable[[str], Any], name: str) -> Any:
 def check_shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any], why: str) -> str:
     """Shrunk again, each subnetwork computes what the masked one does."""
     noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "refitted", "finetuned")}
+    if "shrunk" in run.summary.get("dense_finetuned", {}):  # it has no gates, and is shrunk for deployment alone
+        noted["dense_finetuned"] = run.summary["dense_finetuned"]["shrunk"]
     for name, figures in noted.items():
         if not (figures.get("difference_float64") or 0) <= allowed(figures.get("noise") or 0.0):
             raise Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")

@@ -31,17 +31,18 @@ def shrink_job(
 ) -> dict[str, Any]:
     """Shrink a run's subnetwork, or what was made from it, write `files`, and add the figures to the run's summary.
 
+    The dense control has no gates: nothing is removed from it, and it can be deployed all the same.
     What is shrunk at another ζ than the run's is noted apart from what the run's own masks leave. From a run that can't
     be written, as in an archive, the files are written all the same.
     """
-    if name not in NETWORKS[:-1]:
-        raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS[:-1])}")
+    if name not in NETWORKS:
+        raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS)}")
     check_complete(folder)
     for path in files:
         check_writable(path.parent, "name a file elsewhere")
     if not files:
         check_writable(folder, "name a file elsewhere with --out or --onnx, or work on a copy of the run")
-    job = {"refitted": "refit", "finetuned": "finetune"}.get(name)
+    job = {"refitted": "refit", "finetuned": "finetune", "dense_finetuned": "finetune"}.get(name)
     if job in begun_jobs(folder):
         raise BadInput(f"{folder} isn't {name} to the end; run {job} again with --resume first")
     sub = saved(folder, name, model, zeta=zeta)

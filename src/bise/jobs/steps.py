@@ -19,6 +19,7 @@ from bise.engine.checks import check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.measure.evidence import gather
+from bise.measure.standing import ABOVE, CAUSES, Standing, causes, numbered, standing, told
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
 from bise.network.saving import load
@@ -120,31 +121,33 @@ def warn_of_ignorance(
     workers: int | None,
     *,
     weights: bool,
-) -> None:
-    """Say so where a model knows nothing: its weights were likely forgotten, or its classes have another order."""
+) -> Standing | None:
+    """Say so where a model knows nothing of some training samples; its standing there, None where that is all right."""
     inputs = Inputs(train, device_of(model), workers=workers)
     some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
     one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
     logits = infer(Subnetwork(model, ()), inputs, index=some).logits
     check_outputs(logits, cells, index=some, split="train")
-    y = cells.y[some]
-    correct = logits.argmax(1) == y
-    right, most = float(correct.double().mean()), float(torch.bincount(y).max() / len(y))
-    if weights:
-        seen = torch.unique(y).tolist()
-        even, chance = sum(float(correct[y == one].double().mean()) for one in seen) / len(seen), 1 / len(seen)
-        if len(seen) > 1 and even < chance + (1 - chance) / 8:
-            names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10)))
-            caution(
-                f"the model classifies {even:.0%} of {len(y)} training samples right, each class counting evenly, and"
-                f" guessing would make {chance:.0%}; its outputs are read in the order {names}"
-                f"{' …' * (cells.classes > 10)}: if it was trained with another, number the classes in the data as the"
-                " model does, 0, 1, …",
-                stacklevel=3,
-            )
-    elif right < most + (1 - most) / 4:  # untrained models of two or three classes may do better than one class
+    y, answers, helps, known = cells.y[some], logits.argmax(1), cells.aligned[some].all(1), cells.known[some]
+    names = {one: cells.label(0, one) for one in range(cells.classes)}
+    found = standing(y, answers, names=names, aligned=helps & known, conflicting=~helps & known)
+    found = None if found is None or found.state == ABOVE else found
+    right, most = float((answers == y).double().mean()), float(torch.bincount(y).max() / len(y))
+    if weights and found is not None:
+        said = told("the model", vars(found))
+        caution(f"{said}; of {len(y)} training samples. {look_at(found.state, cells)}", stacklevel=3)
+    elif not weights and right < most + (1 - most) / 4:  # untrained models of few classes may do better than one class
         caution(
             f"the model classifies {right:.0%} of {len(y)} training samples right, and always saying one class would"
             f" make {most:.0%}; if its trained weights are in a file, stop and give that by --weights",
             stacklevel=3,
         )
+    return found
+
+
+def look_at(state: str, cells: Cells) -> str:
+    """The likely causes of a model that knows nothing, in their order, with the options that they are mended by."""
+    names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10))) + " …" * (cells.classes > 10)
+    order = f"its outputs are read in the order {names}: number the classes in the data as the model does, 0, 1, …"
+    remedies = dict(zip(CAUSES, ("pictures: --mean and --std", order, "--weights", "--size"), strict=True))
+    return f"Likely causes, in this order: {numbered(tuple(f'{one} ({remedies[one]})' for one in causes(state)))}"

@@ -19,11 +19,13 @@ from bise.data.core.guessing import guessed
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
-from bise.measure.calibration import calibration_by_group, expected_calibration_error
+from bise.measure.calibration import Sureness, calibration_by_group, expected_calibration_error, sureness_by_group
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
+from bise.measure.gaps import Gap, Gaps, gaps
 from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
 from bise.measure.information import mutual_information
 from bise.measure.probes import Probe, linear_probe
+from bise.measure.standing import Standing, standing
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
 from bise.network.subnetwork import Subnetwork
@@ -51,6 +53,8 @@ class BiasAudit:
     demographic_parity_difference: float
     equalized_odds_difference: float
     true_positive_gaps: dict[int, float]
+    gaps: Gaps
+    """The same three with 95 % intervals, and between which values of the bias they are."""
     probe: Probe | None
     """How well a fresh linear probe reads b from the bottleneck, and what a constant answer would reach; all cells
     count evenly in both."""
@@ -70,6 +74,11 @@ class Audit:
     biases: tuple[BiasAudit, ...]
     calibration_error: float
     calibration_by_group: dict[str, float]
+    sureness_by_group: dict[str, Sureness]
+    """By how much the model is too sure of itself, with 95 % intervals."""
+    standing: Standing | None
+    """Its answers against guessing; None where the data has one class. Where `standing.ignorant`, no figure of fairness
+    counts."""
     n: int
     without_bias: int
     """Samples whose bias is not known: they count in `accuracy` alone."""
@@ -106,8 +115,14 @@ class Audit:
         content = asdict(self)
         return content.pop("groups") | content
 
+    @property
+    def warning(self) -> str:
+        """What is said before everything else of a model that knows little or nothing; empty for others."""
+        return "" if self.standing is None else self.standing.says
+
     def __str__(self) -> str:
-        lines = [
+        lines = [f"MIND: {one_line(self.warning)}"] if self.warning else []
+        lines += [
             f"accuracy    {_share(self.accuracy, self.groups.interval['accuracy'])}  over {self.n} samples",
             f"unbiased    {_share(self.unbiased, self.groups.interval['unbiased'])}  mean over"
             f" {len(self.by_group)} groups",
@@ -126,17 +141,7 @@ class Audit:
         if self.without_bias:
             lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
         for bias in self.biases:
-            name = one_line(bias.bias)
-            lines.append(
-                f"{name}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats;"
-                f" demographic parity {bias.demographic_parity_difference:.3f},"
-                f" equalised odds {bias.equalized_odds_difference:.3f}"
-            )
-            if bias.probe is not None:
-                lines.append(
-                    f"{name}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
-                    f" (a constant answer: {100 * bias.probe.chance:.1f} %), all groups counting evenly"
-                )
+            lines += _bias_lines(bias, void=self.standing is not None and self.standing.ignorant)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -165,7 +170,8 @@ class Audit:
             for name in worst
         ]
         head = ("", "right", "95 % interval", "over")
-        return str(tag("div", table("Audit", head, rows), table("The worst groups", ("group", *head[1:]), below)))
+        mind = tag("p", tag("b", "Mind: "), self.warning) if self.warning else None
+        return str(tag("div", mind, table("Audit", head, rows), table("The worst groups", ("group", *head[1:]), below)))
 
 
 def audit(
@@ -184,7 +190,7 @@ def audit(
     On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
     {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
     is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
-    None is up to four for picture files.
+    None is up to four for picture files. `.standing` of the result says whether the model knows anything at all.
     """
     check_model(model)
     data = unloaded(data)
@@ -210,6 +216,7 @@ def audit(
             f"which samples are aligned and which conflict is a guess: {_guess(guess)}; give"
             " aligned=bise.data.labels(train), or, to bise audit, data that have a train split"
         )
+    by_cell = confidence[known], correct[known], cells.index[known]
     return Audit(
         groups=groups_of(cells, correct),
         aligned=_subset(correct, all_aligned),
@@ -217,7 +224,15 @@ def audit(
         alignment="given" if cells.alignment_given else "measured",
         biases=tuple(_bias_audit(cells, k, predicted, seen.z, seed) for k in range(cells.biases)),
         calibration_error=expected_calibration_error(confidence, correct),
-        calibration_by_group=calibration_by_group(confidence[known], correct[known], cells.index[known], names),
+        calibration_by_group=calibration_by_group(*by_cell, names),
+        sureness_by_group=sureness_by_group(*by_cell, names),
+        standing=standing(
+            cells.y,
+            predicted,
+            names={y: cells.label(0, y) for y in range(cells.classes)},
+            aligned=all_aligned & known,
+            conflicting=~all_aligned & known,
+        ),
         n=len(cells),
         without_bias=cells.unknown,
         probe_skipped=skipped,
@@ -274,10 +289,33 @@ def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed:
         demographic_parity_difference=demographic_parity_difference(y, predicted, b=b),
         equalized_odds_difference=equalized_odds_difference(y, predicted, b=b),
         true_positive_gaps=true_positive_gaps(y, predicted, b=b),
+        gaps=gaps(y, predicted, b=b),
         probe=linear_probe(z.cpu()[known], b, cell=cells.index[known], seed=seed)
         if readable and z is not None
         else None,
     )
+
+
+def _bias_lines(bias: BiasAudit, *, void: bool) -> list[str]:
+    """What concerns one bias; where the model knows nothing (`void`), that its gaps say nothing."""
+    name = one_line(bias.bias)
+    parity, odds = bias.gaps.demographic_parity, bias.gaps.equalized_odds
+    said = f"{name}: I(Ŷ;B) = {bias.information_predicted:.3f}, I(Y;B) = {bias.information_actual:.3f} nats; "
+    said += f"demographic parity {_gap(bias.demographic_parity_difference, parity)}, "
+    said += f"equalised odds {_gap(bias.equalized_odds_difference, odds)}"
+    lines = [said + (" (these say nothing of a model that knows nothing)" if void else "")]
+    if bias.probe is not None:
+        lines.append(
+            f"{name}: a linear probe reads it from the bottleneck with {100 * bias.probe.accuracy:.1f} %"
+            f" (a constant answer: {100 * bias.probe.chance:.1f} %), all groups counting evenly"
+        )
+    return lines
+
+
+def _gap(value: float, found: Gap | None) -> str:
+    if found is None or found.interval is None:
+        return f"{value:.3f}"
+    return f"{value:.3f} [{found.interval[0]:.3f}, {found.interval[1]:.3f}]"
 
 
 def _subset(correct: Tensor, mask: Tensor) -> Subset:

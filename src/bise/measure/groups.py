@@ -132,6 +132,11 @@ def mean_of(parts: Sequence[Estimate]) -> Estimate:
     return Estimate(value=value, variance=variance, interval=interval, n=sum(part.n for part in parts))
 
 
+def z_apart(higher: Estimate, lower: Estimate) -> bool:
+    """Whether the 95 % interval of the difference of two independent estimates is above zero."""
+    return higher.value - lower.value > Z95 * math.sqrt(higher.variance + lower.variance)
+
+
 def _group_of(cells: Sequence[int], names: Mapping[int, str], groups: Mapping[int, str] | None) -> Mapping[int, str]:
     """The map from cell id to group, after checking that it covers every non-empty cell."""
     unnamed = [cell for cell in cells if cell not in names]

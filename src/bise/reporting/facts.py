@@ -101,11 +101,12 @@ class Facts:
     @property
     def files(self) -> dict[str, dict[str, Any]]:
         """{exported file: how it compares}, of all networks."""
-        return {name: figures for part in self._shrunk_networks() for name, figures in part.get("files", {}).items()}
+        parts = [*self._shrunk_networks(), *self._shrunk_networks("dense_finetuned")]
+        return {name: figures for part in parts for name, figures in part.get("files", {}).items()}
 
-    def _shrunk_networks(self, *, of_the_mask: bool = False) -> list[dict[str, Any]]:
+    def _shrunk_networks(self, *names: str, of_the_mask: bool = False) -> list[dict[str, Any]]:
         """Their figures; `of_the_mask` leaves out a network that was cut at another ζ than the run's."""
-        parts = [self.summary.get(name) or {} for name in ("subnetwork", "refitted", "finetuned")]
+        parts = [self.summary.get(name) or {} for name in names or ("subnetwork", "refitted", "finetuned")]
         return [part["shrunk"] for part in parts if part.get("shrunk") and not (of_the_mask and "zeta" in part)]
 
     @property

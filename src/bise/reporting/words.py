@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def warnings(facts: Facts) -> list[str]:
     small = data.get("small_cells") or {}
     if small.get("count") or small.get("none"):
         out.append(_small(facts, small))
-    notes = [str(note) for note in summary.get("notes") or []]
+    notes = [in_plain_words(str(note)) for note in summary.get("notes") or []]
     if data.get("without_bias"):
         notes = [note for note in notes if "training samples lack a bias label" not in note]  # it says the same
         out.append(
@@ -70,7 +71,7 @@ def warnings(facts: Facts) -> list[str]:
     if "before" in weights and weights["before"] != weights.get("after"):
         out.append("The model's weights are not the ones from before; this should never happen, please report it.")
     if (facts.config.get("extract") or {}).get("bn", "frozen") != "frozen":
-        out.append("The subnetwork has BatchNorm statistics of its own (bn is not frozen); other weights are shared.")
+        out.append("The subnetwork has BatchNorm statistics of its own; its other weights are the model’s.")
     out += [note[:1].upper() + note[1:] + "." for note in notes]
     if str(facts.config.get("command", "")).startswith("bise demo"):
         out.append(
@@ -80,8 +81,24 @@ def warnings(facts: Facts) -> list[str]:
     return out
 
 
+ADVICE = re.compile(
+    r"; `last` has the last mask.*? among masks alone|\. Use collapse=.*|; use mi=.*|; keep_worse=.*"
+    r"|; give more by upsilon=.*",
+    re.DOTALL,
+)
+"""What a note says to who writes code."""
+
+
+def in_plain_words(note: str) -> str:
+    """A note of the run for who writes none: without advice on options, and with val by its name."""
+    return re.sub(r"\b(on|of) val\b", r"\1 the validation data", ADVICE.sub("", note))
+
+
 def _at_chance(facts: Facts) -> list[str]:
-    """A sentence for each network that is no surer than one that gives every sample the same answer."""
+    """A sentence for each network that is no surer than one that gives every sample the same answer.
+
+    Of runs that an earlier version audited, which kept no standing.
+    """
     out = []
     for key, which in (
         ("subnetwork", "subnetwork"),
@@ -89,6 +106,8 @@ def _at_chance(facts: Facts) -> list[str]:
         ("finetuned", "finetuned network"),
     ):
         found = facts.models.get(key) or {}
+        if "standing" in found:
+            continue
         cells = [cell_of(facts, name) for name in found.get("by_group") or ()]
         if not cells or None in cells:
             continue
@@ -204,7 +223,7 @@ def _refit_command(facts: Facts, out: str) -> str:
 def _shrink_commands(facts: Facts, out: str) -> list[str]:
     """For each network that was shrunk by a command of its own, which measures latency."""
     lines = []
-    for name in ("subnetwork", "refitted", "finetuned"):
+    for name in ("subnetwork", "refitted", "finetuned", "dense_finetuned"):
         figures = (facts.summary.get(name) or {}).get("shrunk") or {}
         if "latency_by_batch" in figures:
             files = {

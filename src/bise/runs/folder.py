@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -317,9 +318,10 @@ def _difference(there: Any, here: Any, name: str = "") -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Versions and hardware: what the figures of a run depend on beside its configuration."""
+    """The day, versions and hardware: what the figures of a run depend on beside its configuration."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
+        "date": datetime.now(UTC).date().isoformat(),
         "bise": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
