@@ -59,7 +59,8 @@ def bench(
             return
         from bise.base.files import finite
         from bise.cli.terminal import Bars
-        from bise.jobs.bench import Plan, compare
+        from bise.jobs.bench import compare
+        from bise.jobs.bench_plan import Plan
         from bise.jobs.bench_sources import problems_of, seeds_of
         from bise.jobs.python_sources import device_named
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -45,13 +46,15 @@ class Learner(nn.Module):
     def begin(self, epoch: int, epochs: int) -> None:
         """Told before each epoch, counted from 1; what follows from that goes into buffers."""
 
-    def logits(self, x: Any, network: nn.Module | None = None) -> Tensor:
-        """[n, C] in fp32, of the network or of another one."""
+    def logits(self, x: Any, network: nn.Module | None = None, run: Callable[..., Any] | None = None) -> Tensor:
+        """[n, C] in fp32, of the network or of another one, or of what `run` does with it."""
         network = self.network if network is None else network
         with autocast(self.precision, device_of(network)):
-            return class_logits(call(network, x)).float()
+            return class_logits(call(run or network, x)).float()  # type: ignore[arg-type]
 
-    def both(self, x: Any, network: nn.Module | None = None) -> tuple[Tensor, Tensor]:
+    def both(
+        self, x: Any, network: nn.Module | None = None, run: Callable[..., Any] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(logits [n, C], bottleneck z [n, d]) in fp32."""
         network = self.network if network is None else network
         if self.bottleneck is None:
@@ -63,6 +66,6 @@ class Learner(nn.Module):
 
         handle = network.get_submodule(self.bottleneck).register_forward_pre_hook(note)
         try:
-            return self.logits(x, network), caught[0].float()
+            return self.logits(x, network, run), caught[0].float()
         finally:
             handle.remove()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,75 +16,18 @@ from bise.base.plain import remove_folder
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled, Progress, labels, unloaded
 from bise.data.core.identity import hashes, identities
-from bise.engine.checkpoints import EVERY
 from bise.engine.config import TrainConfig
+from bise.jobs.bench_plan import SELECTS, Plan
 from bise.jobs.bench_problems import OWN, Problem, like_train, own_problem
-from bise.jobs.bench_rows import Block, as_json, metered, row, vanilla_row
-from bise.jobs.bench_table import check_against, table_of
+from bise.jobs.bench_rows import Block, metered, row, vanilla_row
+from bise.jobs.bench_table import table_of
 from bise.jobs.python_sources import device_named
 from bise.methods.rivals.listed import METHODS, methods_named
 from bise.methods.shared.interface import Method, Setting, Tally
 from bise.methods.shared.stages import train_stage
-from bise.network.twin import fingerprint
 from bise.reporting.bench_words import text_of
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run
-
-SELECTS = {"unbiased-val": "unbiased", "biased-val": "accuracy", "last": "unbiased"}
-"""{rule: the figure on val that epochs and settings are selected by}: the mean over groups on val as it is; the
-accuracy on the part of val that is drawn like train; or none, where the last epoch is taken."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is compared, and by which rule."""
-
-    problems: Sequence[Problem]
-    methods: Sequence[Method]
-    seeds: Sequence[int]
-    select: str = "unbiased-val"
-    settings: int = 1
-    """How many settings of each method are tried on val."""
-    against: str = ""
-    """The method that others are paired with; the first one otherwise."""
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    every: float = EVERY
-
-    def __post_init__(self) -> None:
-        if self.select not in SELECTS:
-            raise BadInput(f"select={self.select!r} is unknown; use {', '.join(SELECTS)}")
-        if not self.methods or not self.seeds:
-            raise BadInput("there is nothing to compare; name a method and give 1 or more seeds")
-        if self.settings < 1:
-            raise BadInput(f"settings={self.settings} tries nothing; give 1 or more")
-        if self.settings > 1 and self.select == "last":
-            raise BadInput('select="last" takes nothing by val, so it can\'t choose between settings; use settings=1')
-        check_against(self.against, [method.name for method in self.methods])
-
-    @property
-    def rows(self) -> int:
-        return len(self.problems) * len(self.seeds) * (1 + len(self.methods))
-
-    def as_config(self) -> dict[str, Any]:
-        """What a run folder says of it."""
-        return {
-            "job": "bench",
-            "methods": {method.name: as_json(method.config) for method in self.methods},
-            "datasets": {
-                one.name: {
-                    "train": asdict(one.train),
-                    "finetune": asdict(one.finetune),
-                    "extract": dict(one.search),
-                    "vanilla": None if one.vanilla is None else fingerprint(one.vanilla),
-                }
-                for one in self.problems
-            },
-            "seeds": list(self.seeds),
-            "select": self.select,
-            "settings": self.settings,
-            "against": self.against,
-            "device": str(self.device),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

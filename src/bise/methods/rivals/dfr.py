@@ -1,7 +1,7 @@
 """DFR, deep feature reweighting: only the last layer of the vanilla model is fitted anew, all cells evenly.
 
-Idea: a biased model's features are good enough; a last layer fitted on group-balanced data weighs them anew (Kirichenko
-et al. 2023).
+Idea: a biased model's features are good enough; a last layer fitted on group-balanced data weighs them anew
+(Kirichenko et al. 2023).
 Loss: multinomial logistic regression on z with an L2 term, each cell with the same weight, solved to the end.
 Labels: y and b of what it is fitted on: val as published (`on="val"`), or train.
 Defaults: λ from 1e-5 to 0.1, chosen by cross-validation on val, or on val where train is fitted.

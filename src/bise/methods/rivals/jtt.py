@@ -5,8 +5,8 @@ Idea: what a briefly trained model gets wrong conflicts with the shortcut, and i
 Loss: mean CE(f(x), y) over passes in which each sample of the error set comes λ + 1 times.
 Labels: y; no bias labels of train.
 Defaults: T = 1 and λ = 50, the source's for CelebA.
-Departures: the first training is by the comparison's budget, cut to T epochs at a constant rate; an epoch of the second
-is as long as the data are, not as the repeated data.
+Departures: the first training is by the comparison's budget, cut to T epochs at a constant rate; an epoch of the
+second is as long as the data are, not as the repeated data.
 """
 
 from __future__ import annotations

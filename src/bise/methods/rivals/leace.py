@@ -1,13 +1,13 @@
 """LEACE: the bottleneck's features are changed as little as possible so that no linear classifier reads b from them.
 
-Idea: project out, in whitened space, the directions in which features covary with the concept, in closed form (Belrose
-et al. 2023).
+Idea: project out, in whitened space, the directions in which features covary with the concept, in closed form
+(Belrose et al. 2023).
 Formula: z ← z − W⁺ P W (z − μ), with W = Σ_zz^{−1/2} and P the orthogonal projection onto the columns of W Σ_zb.
 Labels: y, b.
 Defaults: none to choose.
-Departures: means and covariances weigh the cells (y, b) evenly: with natural shares, b would stand for y where the two
-go together, and erasing it would erase the target. What comes out is written into the last layer, which computes the
-same.
+Departures: means and covariances weigh the cells (y, b) evenly: with natural shares, b would stand for y where the
+two go together, and erasing it would erase the target. What comes out is written into the last layer, which computes
+the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """BISE: the subnetwork of the vanilla model that leans least on the bias, its weights as they were.
 
-Idea: one score per unit is learned with the weights frozen, and units below 0 are closed; the last layer may be fitted
-anew on the masked features, or what is left be finetuned, with the mask fixed.
+Idea: one score per unit is learned with the weights frozen, and units below 0 are closed; the last layer may be
+fitted anew on the masked features, or what is left be finetuned, with the mask fixed.
 Loss: J = CE + γ·I(b̂, b) over the scores (equation 5); then multinomial logistic regression, or CE with even cells.
 Labels: y, b.
 Defaults: the preset `balanced` of `bise extract`, as a recipe changes it; `bise refit`; the finetuning budget.

@@ -1,6 +1,7 @@
 """RWG, reweighting groups: every batch draws the cells (y, b) evenly.
 
-Idea: a sample of a rare cell comes as often as needed for its cell to count as much as any other (Idrissi et al. 2022).
+Idea: a sample of a rare cell comes as often as needed for its cell to count as much as any other (Idrissi et al.
+2022).
 Loss: mean CE(f(x), y) over batches drawn with probability 1/n_g.
 Labels: y, b.
 Defaults: the comparison's training budget; the source tunes rate, decay and batch size on val.

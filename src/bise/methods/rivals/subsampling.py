@@ -4,8 +4,8 @@ Idea: leave out samples until all cells (y, b) are equally large, and train on t
 Loss: mean CE(f(x), y) over natural passes through that subset.
 Labels: y, b.
 Defaults: the comparison's training budget, the same number of steps as for every other method.
-Departures: with `least` above 1, so many samples of each cell stay even where the smallest cell has fewer: with a cell
-of one sample, the set would be a handful otherwise.
+Departures: with `least` above 1, so many samples of each cell stay even where the smallest cell has fewer: with a
+cell of one sample, the set would be a handful otherwise.
 """
 
 from __future__ import annotations

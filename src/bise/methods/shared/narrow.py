@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import nn
 
 from bise.base.errors import BadInput
+from bise.methods.shared.interface import Setting, Start, fresh
+from bise.methods.shared.stages import drawn_by
 
 
 def narrowed(model: nn.Module) -> nn.Module:
@@ -32,3 +35,9 @@ def narrowed(model: nn.Module) -> nn.Module:
         )
         setattr(model.get_submodule(where), key, narrow)
     return model
+
+
+def narrow_network(start: Start, setting: Setting) -> nn.Module:
+    """A fresh narrow network, with weights of its own, on the setting's device."""
+    with drawn_by(setting.seed):
+        return narrowed(fresh(start, torch.device("cpu"), 1)).to(setting.device)

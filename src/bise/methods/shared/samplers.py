@@ -41,10 +41,14 @@ class Beside:
     def __init__(self, samples: int, other: Weighted, views: int = 1) -> None:
         self.samples, self.natural, self.other, self.views = samples, Sampler(samples), other, views
 
+    def first(self, batch: int) -> int:
+        """How many of a batch are natural draws."""
+        return batch - (batch // 2) // self.views * self.views
+
     def draw(self, steps: int | None, batch: int, generator: torch.Generator) -> Tensor:
         steps = -(-self.samples // batch) if steps is None else steps
-        second = (batch // 2) // self.views * self.views
-        first = batch - second
+        first = self.first(batch)
+        second = batch - first
         natural = self.natural.draw(steps, first, generator).view(steps, first)
         count = second // self.views
         drawn = self.other.draw(steps, count, generator).view(steps, count).repeat_interleave(self.views, 1)
