@@ -25,6 +25,7 @@ from bise.jobs.python_sources import device_named
 from bise.methods.rivals.listed import METHODS, methods_named
 from bise.methods.shared.interface import Method, Setting, Tally
 from bise.methods.shared.stages import train_stage
+from bise.network.twin import duplicate
 from bise.reporting.bench_words import text_of
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run
@@ -239,7 +240,7 @@ class _Rows:
             val=val,
             test=parts["test"],
             cells=cells,
-            vanilla=nn.Identity() if given is None else given.to(self.plan.device).eval(),
+            vanilla=nn.Identity() if given is None else duplicate(given).to(self.plan.device).eval(),
             setting=setting,
         )
         return self._with_vanilla(block)

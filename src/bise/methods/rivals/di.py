@@ -32,7 +32,7 @@ class DiConfig:
 
 def own_block(logits: Tensor, b: Tensor) -> Tensor:
     """[n, C]: of logits [n, |B|, C], those of each sample's own b."""
-    return logits[torch.arange(len(b), device=b.device), b]
+    return logits.gather(1, b[:, None, None].expand(-1, 1, logits.shape[2]))[:, 0]
 
 
 class _Learner(Learner):

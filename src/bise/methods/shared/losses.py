@@ -17,9 +17,8 @@ def contrastive(z: Tensor, positives: Tensor, tau: float, *, among: Tensor | Non
     own = torch.eye(len(z), dtype=torch.bool, device=z.device)
     left_out = own if among is None else own | ~among
     s = z @ z.T / tau
-    # an anchor that has nobody to be held against has no positive either, and 0 stands for its logarithm
-    total = s.masked_fill(left_out, -torch.inf).logsumexp(1, keepdim=True)
-    total = torch.where(total.isfinite(), total, 0.0)
+    # finite, since an anchor that has nobody to be held against would make the gradient NaN
+    total = s.masked_fill(left_out, -1e30).logsumexp(1, keepdim=True)
     weights = positives.to(s.dtype).masked_fill(left_out, 0.0)
     each = -(weights * (s - total)).sum(1) / weights.sum(1).clamp_min(1e-12)
     return each.mean()
