@@ -19,7 +19,7 @@ from bise.cli.app import app
 from bise.data import Labelled
 from bise.data.core.contract import labels
 from bise.jobs.bench_problems import like_train, own_problem, problems_named, shortened
-from bise.jobs.bench_rows import changed
+from bise.jobs.bench_rows import _config, changed
 from bise.jobs.bench_sources import seeds_of
 from bise.methods.rivals.listed import METHODS, methods_named
 from bise.methods.shared.interface import Method
@@ -156,6 +156,24 @@ def test_settings_are_chosen_on_val():
 @dataclass(frozen=True, kw_only=True)
 class _Two:
     good: bool = False
+
+
+def test_a_search_changes_rates_and_extractions_too():
+    rates = []
+
+    def run(start, train, val, config, setting):
+        rates.append((setting.train.lr, setting.finetune.lr))
+        return start(0)
+
+    compared(methods=[Method(name="two", run=run, config=None, tried=({"rate": 0.1},))], settings=3, seeds=1)
+    assert rates == [(0.05, 0.05), (pytest.approx(0.005), pytest.approx(0.005))]
+    ours = METHODS["bise"]
+    problem = replace(own_problem("own", make, {}), search={"steps": 60})
+    found = _config(ours, problem, {"extract.gamma": 1.0}).extract
+    assert (found.steps, found.gamma, found.upsilon) == (60, 1.0, ours.config.extract.upsilon)
+    for method in METHODS.values():  # what is listed can be set
+        for change in method.tried:
+            _config(method, problem, change)
 
 
 def test_val_drawn_like_train():

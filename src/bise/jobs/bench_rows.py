@@ -118,7 +118,7 @@ def _best(
     for number, change in enumerate(changes):
         config = _config(method, block.problem, change)
         states = None if setting.states is None else setting.states / str(number)
-        mine = replace(setting, states=states, key=f"{setting.key}/{number}")
+        mine = _at_rate(replace(setting, states=states, key=f"{setting.key}/{number}"), change.get("rate", 1.0))
         start: Any = block.vanilla if method.starts == "vanilla" else block.problem.starts(block.seed)
         model = method.run(start, block.train, block.val, config, mine)
         if not isinstance(model, nn.Module):
@@ -132,6 +132,12 @@ def _best(
     return best[2], best[1], tried
 
 
+def _at_rate(setting: Setting, factor: float) -> Setting:
+    """The setting with other rates of learning."""
+    train, finetune = (replace(budget, lr=budget.lr * factor) for budget in (setting.train, setting.finetune))
+    return setting if factor == 1 else replace(setting, train=train, finetune=finetune)
+
+
 def _config(method: Method, problem: Problem, change: Mapping[str, Any]) -> Any:
     """The method's settings, as the problem changes an extraction and the search one of the method's own."""
     config = method.config
@@ -141,7 +147,7 @@ def _config(method: Method, problem: Problem, change: Mapping[str, Any]) -> Any:
     if inner:
         short = {name.removeprefix("extract."): value for name, value in inner.items()}
         config = replace(config, extract=replace(config.extract, **short))
-    rest = {name: value for name, value in change.items() if name not in inner}
+    rest = {name: value for name, value in change.items() if name not in inner and name != "rate"}
     return replace(config, **rest) if rest else config
 
 

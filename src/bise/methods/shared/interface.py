@@ -88,7 +88,8 @@ class Method:
     changes: str = "everything"
     """Of the weights it started from: "nothing", the "last layer", the "weights" that are left, or "everything"."""
     tried: tuple[Mapping[str, Any], ...] = ()
-    """Other settings, in the order in which a search on val tries them after the defaults."""
+    """Other settings, in the order in which a search on val tries them after the defaults: fields of the
+    configuration, fields of an extraction in it as "extract.gamma", or "rate", a factor on the budgets' rates."""
 
     def __post_init__(self) -> None:
         check_choice("starts", self.starts, STARTS)
