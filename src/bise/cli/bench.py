@@ -103,12 +103,12 @@ def _show(summary: Mapping[str, Any], folder: Path) -> None:
         title = f"{dataset}: accuracy on test, %"
         table = Table(title=title, title_justify="left", caption=caption(about), caption_justify="left")
         for number in NARROW:
-            head = one_line(HEAD[number].format(against=about["against"]))
+            head = _unbroken(HEAD[number].format(against=about["against"]))
             table.add_column(head, justify="right" if number else "left", no_wrap=True)
         for line in lines:
             if line["n"]:
-                cells = [one_line(line["method"]), *cells_of(line)]
-                table.add_row(*(cells[number] for number in NARROW))
+                cells = [line["method"], *cells_of(line)]
+                table.add_row(*(_unbroken(cells[number]) for number in NARROW))
         show_table(out, table)
         for line in lines:
             for reason in line["reasons"]:
@@ -116,3 +116,8 @@ def _show(summary: Mapping[str, Any], folder: Path) -> None:
     out.print(f"run folder: {folder}", soft_wrap=True, markup=False)
     if (folder / "report.html").is_file():
         out.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def _unbroken(text: str) -> str:
+    """Text that a table may not cut between its words."""
+    return one_line(text).replace(" ", "\u00a0")

@@ -139,7 +139,7 @@ def _rows(plan: Plan, run: Run | None, progress: Progress | None) -> dict[str, A
     rows: list[dict[str, Any]] = []
     for problem in plan.problems:
         for seed in plan.seeds:
-            rows += _Rows(plan, problem, seed, run, progress, done=len(rows)).all()
+            rows += SeedRows(plan, problem, seed, run, progress, done=len(rows)).all()
     if not any("figures" in one for one in rows):
         raise BadInput(f"no method could run: {rows[0].get('skipped') or rows[0].get('failed')}")
     return {
@@ -155,7 +155,7 @@ def _rows(plan: Plan, run: Run | None, progress: Progress | None) -> dict[str, A
     }
 
 
-class _Rows:
+class SeedRows:
     """The rows of one data set and seed; data and the vanilla model are there once a row asks for them."""
 
     def __init__(
@@ -170,10 +170,10 @@ class _Rows:
         """The vanilla model's row."""
 
     def all(self) -> list[dict[str, Any]]:
-        found = [self._once("vanilla", self._vanilla)]
+        found = [self._once("vanilla", self.vanilla)]
         self._tell(1)
         for number, method in enumerate(self.plan.methods, 2):
-            found.append(self._once(method.name, lambda method=method: self._row(method)))  # type: ignore[misc]
+            found.append(self._once(method.name, lambda method=method: self.row(method)))  # type: ignore[misc]
             self._tell(number)
         return found
 
@@ -187,12 +187,14 @@ class _Rows:
     def _part(self, name: str) -> str:
         return re.sub(r"[^\w.-]+", "_", f"{self.problem.name}-{self.seed}-{name}")
 
-    def _vanilla(self) -> dict[str, Any]:
+    def vanilla(self) -> dict[str, Any]:
+        """The row of the model that others start from."""
         if self._ready() is None:
             return {"method": "vanilla", "dataset": self.problem.name, "seed": self.seed, "skipped": self.refused}
         return self.about
 
-    def _row(self, method: Method) -> dict[str, Any]:
+    def row(self, method: Method) -> dict[str, Any]:
+        """The row of a method, done now."""
         block = self._ready()
         if block is None:
             return {"method": method.name, "dataset": self.problem.name, "seed": self.seed, "skipped": self.refused}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.base.errors import BadInput
+from bise.base.errors import BadInput, NoSplit
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Labelled, labels
 from bise.data.core.subset import subset, taken
@@ -83,8 +83,14 @@ def _by_recipe(name: str, base: str, rho: Any, root: Path | None, limit: int | N
     chosen = recipe(base, rho=rho)
 
     def parts(seed: int) -> dict[str, Any]:
-        how: dict[str, Any] = {"recipe": base, "rho": chosen.rho, "seed": seed, "root": root, "limit": limit}
-        return {split: splits(split, select=chosen.select, **how) for split in ("train", "val", "test")}
+        how: dict[str, Any] = {"recipe": base, "rho": chosen.rho, "protocol": chosen.protocol, "seed": seed}
+        how |= {"root": root, "limit": limit}
+        found: dict[str, Any] = {split: splits(split, **how) for split in ("train", "test")}
+        try:
+            found["val"] = splits("val", **how)
+        except NoSplit:
+            found["val"] = None
+        return found
 
     return Problem(
         name=name,
@@ -115,7 +121,7 @@ def own_problem(
         splits=lambda _: parts,
         make=partial(_drawn, make),
         train=train,
-        finetune=finetune or TrainConfig.finetuning(batch_size=train.batch_size),
+        finetune=finetune or TrainConfig.finetuning(batch_size=train.batch_size, epochs=train.epochs),
         vanilla=vanilla,
     )
 

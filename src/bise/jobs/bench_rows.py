@@ -124,10 +124,10 @@ def _best(
         if not isinstance(model, nn.Module):
             raise BadInput(f"{method.name} returned {type(model).__name__}; a method returns a torch module")
         model = model.to(setting.device).eval()
-        score = _score(block, model, setting) if len(changes) > 1 else 0.0
-        tried.append({"changes": dict(change), "val": score if len(changes) > 1 else None})
-        if best is None or score > best[0]:
-            best = (score, as_json(config), model)
+        score = _score(block, model, setting) if setting.selects else None
+        tried.append({"changes": dict(change), "val": score})
+        if best is None or (score is not None and score > best[0]):
+            best = (score or 0.0, as_json(config), model)
     assert best is not None
     return best[2], best[1], tried
 

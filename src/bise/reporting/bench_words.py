@@ -18,7 +18,7 @@ HEAD = (
     "changed",
     "needs",
 )
-NARROW = (0, 1, 2, 4, 5, 6, 8, 9)
+NARROW = (0, 1, 2, 4, 5, 6, 8)
 """The columns for a terminal; the page and the JSON have all."""
 
 
