@@ -124,17 +124,23 @@ def test_a_listed_method(name, tmp_path, monkeypatch):
 
 
 def check_changes(method, model: nn.Module) -> None:
+    """What it says that it changes, and nothing else of the vanilla model; what it trains anew has moved wholly."""
     plain = model.bare() if isinstance(model, Subnetwork) else model
     own, now = tensors(VANILLA), tensors(plain)
     changed = {key for key in own if key not in now or not torch.equal(own[key], now[key])}
     if method.changes == "nothing":
         assert not changed
+        assert any(score.any() for score in model.scores.values())
     elif method.changes == "last layer":
         assert changed <= {"7.weight", "7.bias"}
     elif method.changes == "weights":
-        assert changed
+        assert {"0.weight", "5.weight", "7.weight"} <= changed
     else:
-        assert len(changed) > 4 or not own.keys() <= now.keys()
+        begun = dict(net().named_parameters())
+        last = {"7.weight", "7.bias"} if method.name == "dfa" else set()  # whose encoders end before it
+        names = {key: f"own.{key}" if method.name == "dfa" else key for key in begun.keys() - last}
+        for key, name in names.items():
+            assert not torch.equal(now[name], begun[key]), f"{name} was not trained"
 
 
 def check_resumes(method, found, tmp_path, monkeypatch) -> None:

@@ -170,6 +170,7 @@ class SeedRows:
         """The vanilla model's row."""
 
     def all(self) -> list[dict[str, Any]]:
+        self._tell(0)
         found = [self._once("vanilla", self.vanilla)]
         self._tell(1)
         for number, method in enumerate(self.plan.methods, 2):

@@ -41,7 +41,7 @@ def verify(folder: str | Path, source: Callable[[], nn.Module], splits: Callable
         raise BadInput(f"{folder} isn't finished, so it promises nothing yet; run {job} again with --resume first")
     if run.config.get("job") == "bench":
         raise BadInput(
-            f"{folder} compares methods, and keeps no network that could be checked; name a run of bise extract or train"
+            f"{folder} compares methods, and keeps no network that could be checked; name a run of bise extract"
         )
     model, why = _had(source)
     found = [
