@@ -135,6 +135,7 @@ def check_changes(method, model: nn.Module) -> None:
         assert changed <= {"7.weight", "7.bias"}
     elif method.changes == "weights":
         assert {"0.weight", "5.weight", "7.weight"} <= changed
+        assert method.name != "ffw" or changed == {"0.weight", "5.weight", "7.weight"}
     else:
         begun = dict(net().named_parameters())
         last = {"7.weight", "7.bias"} if method.name == "dfa" else set()  # whose encoders end before it

@@ -34,7 +34,7 @@ def running(table: Tensor, seen: Tensor, index: Tensor, values: Tensor, alpha: f
     """table[i] ← α · table[i] + (1 − α) · value, and the value itself where i is seen for the first time."""
     old, known = table[index], seen[index]
     table[index] = torch.where(known, alpha * old + (1 - alpha) * values, values)
-    seen[index] = True
+    seen.index_fill_(0, index, True)
 
 
 def by_class(table: Tensor, y: Tensor, classes: int) -> Tensor:
