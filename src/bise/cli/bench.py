@@ -22,6 +22,9 @@ from bise.cli.shared import (
 )
 from bise.jobs.own_options import own_data
 
+NO_BREAK = "\u00a0"
+"""A space at which no table is cut; printed as a plain one."""
+
 
 @own_data
 def bench(
@@ -109,7 +112,9 @@ def _show(summary: Mapping[str, Any], folder: Path) -> None:
             if line["n"]:
                 cells = [line["method"], *cells_of(line)]
                 table.add_row(*(_unbroken(cells[number]) for number in NARROW))
-        show_table(out, table)
+        with out.capture() as shown:
+            show_table(out, table)
+        out.file.write(shown.get().replace(NO_BREAK, " "))
         for line in lines:
             for reason in line["reasons"]:
                 out.print(f"{one_line(line['method'])}: {one_line(reason)}", soft_wrap=True, markup=False)
@@ -120,4 +125,4 @@ def _show(summary: Mapping[str, Any], folder: Path) -> None:
 
 def _unbroken(text: str) -> str:
     """Text that a table may not cut between its words."""
-    return one_line(text).replace(" ", "\u00a0")
+    return one_line(text).replace(" ", NO_BREAK)
