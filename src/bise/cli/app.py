@@ -11,8 +11,8 @@ from bise.base import output
 from bise.base.output import show
 from bise.cli import interrupts
 from bise.cli.audit import audit, report
-from bise.cli.compare import compare
 from bise.cli.bench import bench
+from bise.cli.compare import compare
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
 from bise.cli.guard import VERBOSE

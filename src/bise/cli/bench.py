@@ -10,6 +10,7 @@ import typer
 
 from bise.base.output import one_line, show_json
 from bise.cli.guard import guard
+from bise.cli.own import own_data
 from bise.cli.shared import (
     DataOption,
     DataRootOption,
@@ -20,7 +21,6 @@ from bise.cli.shared import (
     ResumeOption,
     WeightsOption,
 )
-from bise.jobs.own_options import own_data
 
 NO_BREAK = "\u00a0"
 """A space at which no table is cut; printed as a plain one."""
