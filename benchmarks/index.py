@@ -43,6 +43,7 @@ COMMANDS = {
     "madlibs_small": "python benchmarks/madlibs.py --small --seeds 0 --out results/madlibs_small.json",
     "memory": "python benchmarks/memory.py --out results/memory.json",
     "peers": "python benchmarks/peers.py",
+    "rivals": f"python benchmarks/rivals.py {CHECKPOINTS} --out results/rivals.json",
     "shrink_table": "python benchmarks/shrink_table.py",
     "soak": "python benchmarks/soak.py --runs 200 --out results/soak.json",
     "throughput": "python benchmarks/throughput.py --compiled --out results/throughput.json",

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from bise.cli.app import app
 from bise.data import names
 from bise.jobs.recipes import RECIPES
+from bise.methods.rivals.listed import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -128,6 +129,11 @@ def test_every_data_set_and_recipe_is_told_of():
     for name in RECIPES:
         assert name in pages["recipes"]
         assert name in help_
+
+
+def test_every_listed_method_is_told_of():
+    page = (DOCS / "bench.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in METHODS)
 
 
 def python_of(page: Path) -> str:

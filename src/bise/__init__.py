@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bise.engine.processes import together
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
+    from bise.jobs.bench import bench
     from bise.jobs.exporting import export
     from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
@@ -41,6 +42,7 @@ __all__ = [
     "Subnetwork",
     "TrainConfig",
     "audit",
+    "bench",
     "data",
     "export",
     "extract",
@@ -62,6 +64,7 @@ _HOMES = {
     "engine.processes": ("together",),
     "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
+    "jobs.bench": ("bench",),
     "jobs.exporting": ("export",),
     "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),

@@ -11,6 +11,7 @@ from bise.base import output
 from bise.base.output import show
 from bise.cli import interrupts
 from bise.cli.audit import audit, report
+from bise.cli.bench import bench
 from bise.cli.compare import compare
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
@@ -70,6 +71,7 @@ for command, example in (
     (shrink, "shrink runs/a --out model.pt2 --onnx model.onnx"),
     (export, "export runs/a model.onnx"),
     (verify, "verify runs/a"),
+    (bench, "bench --methods bise,finetuned,dfr,erm --datasets demo --seeds 2"),
     (reproduce, "reproduce biased-mnist --scale smoke"),
 ):
     app.command(epilog=f"Example: bise {example}")(command)
