@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
     from bise.measure.audits import Audit, audit
+    from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
     from bise.methods.pseudo_labels import pseudo_bias
@@ -39,12 +40,14 @@ __all__ = [
     "ExtractConfig",
     "Subnetwork",
     "TrainConfig",
+    "Verdict",
     "audit",
     "data",
     "export",
     "extract",
     "finetune",
     "fingerprint",
+    "judge",
     "load",
     "pseudo_bias",
     "reestimate",
@@ -56,6 +59,7 @@ __all__ = [
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
+    "measure.limits": ("Verdict", "judge"),
     "engine.config": ("TrainConfig",),
     "engine.processes": ("together",),
     "extraction.config": ("ExtractConfig",),

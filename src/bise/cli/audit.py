@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bise.base.output import show, show_json
+from bise.base.output import show, show_json, tell
 from bise.cli.guard import guard
 from bise.cli.shared import (
     DataOption,
@@ -20,6 +21,9 @@ from bise.cli.shared import (
     WorkersOption,
 )
 from bise.jobs.own_options import own_data
+
+if TYPE_CHECKING:
+    from bise.measure.limits import Verdict
 
 
 @own_data
@@ -42,15 +46,41 @@ def audit(
     ] = "subnetwork",
     trust: TrustOption = False,
     workers: WorkersOption = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A figure and its least share, as worst_group=0.8; also accuracy, unbiased, aligned, conflicting."
+            " Exit code 1 where its whole 95 % interval is below; undecided, 0. May be given several times.",
+            metavar="FIGURE=SHARE",
+        ),
+    ] = None,
+    fail_gap: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The largest share by which the best group may exceed the worst, as 0.1; or conflicting=0.1, by which"
+            " aligned samples may exceed conflicting ones. Exit codes as for --fail-under.",
+            metavar="SHARE",
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(help="JUnit file to write for these limits: undecided ones count as skipped.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
+    """How biased is it: groups with intervals, information, fairness, calibration, a probe.
+
+    With --fail-under or --fail-gap, exit code 1 where a limit isn't kept.
+    """
     with guard():
         from bise.base.files import finite
         from bise.cli.terminal import Bars
         from bise.jobs.audit import audit_job
+        from bise.jobs.limits import check_file, limits_of
         from bise.jobs.sources import given, given_for, trust_run
+        from bise.measure.limits import judge
 
+        limits = limits_of(fail_under or (), fail_gap or ())
+        check_file(junit, limits)
         if trust and run is not None and from_run is None:
             trust_run(run)
         if run is None or from_run is not None:
@@ -60,11 +90,30 @@ def audit(
         same = run is not None and data is None and from_run in (None, run)
         with Bars() as bars:
             found = audit_job(network, load, run, of=of, split=split, same=same, workers=workers, progress=bars)
+        verdicts = judge(found, under=limits[0], gap=limits[1])
         if as_json:
-            show_json(finite(found.as_dict()))
+            more = {"limits": [verdict.as_dict() for verdict in verdicts]} if verdicts else {}
+            show_json(finite(found.as_dict() | more))
         else:
             where = f", on {split or 'test'}" if same or split else ""
             show(found if run is None else f"{run}, {of}{where}:\n{found}")
+        _end(verdicts, junit, f"bise audit {run or model or from_run}", quiet=as_json)
+
+
+def _end(verdicts: Sequence[Verdict], junit: Path | None, name: str, *, quiet: bool) -> None:
+    """Say what the limits come to, and end with exit code 1 where one isn't kept; noise alone doesn't fail a build."""
+    from bise.base.files import write_bytes
+    from bise.reporting.junit import junit as as_junit
+
+    if junit is not None:
+        write_bytes(junit, as_junit(verdicts, name))
+    for verdict in verdicts:
+        if verdict.outcome != "passes":
+            tell(f"bise: {verdict}")
+        elif not quiet:
+            show(verdict)
+    if any(verdict.outcome == "fails" for verdict in verdicts):
+        raise typer.Exit(1)
 
 
 def report(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from bise.data.core.contract import Alignment, Progress, labels, unloaded
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
+from bise.measure.answers import Answers, metric_frame
 from bise.measure.calibration import calibration_by_group, expected_calibration_error
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
 from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
@@ -73,6 +75,8 @@ class Audit:
     without_bias: int
     """Samples whose bias is not known: they count in `accuracy` alone."""
     probe_skipped: str | None = None
+    answers: Answers = field(compare=False, repr=False)
+    """What each sample's label is, and what the model says; not part of `as_dict`."""
 
     @property
     def accuracy(self) -> float:
@@ -100,8 +104,30 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the group figures at the top, the rest below them."""
-        content = asdict(self)
+        content = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name != "answers"}
         return content.pop("groups") | content
+
+    def to_metric_frame(self, metrics: Mapping[str, Callable[..., Any]] | None = None, *, by: str = "cell") -> Any:
+        """fairlearn's MetricFrame of the same answers, over the samples whose bias is known.
+
+        Args:
+            metrics: {name: metric(y_true, y_pred)}, as fairlearn takes them; left out, accuracy and count, and with
+                by="bias" and two classes the rates of selection, true and false positives as well.
+            by: Whose samples a row is about. "cell": of a target and a bias, so that the accuracies are those of
+                `by_group`, where groups are cells. "bias": of a bias alone, as fairlearn's own differences take it.
+
+        Returns:
+            A `fairlearn.metrics.MetricFrame`; labels are numbers in it, and groups have the names of the data set.
+
+        Raises:
+            BadInput: fairlearn is not installed (`pip install 'bise[fairness]'`), or `by` is unknown.
+
+        Example:
+            >>> audit = bise.audit(model, test)
+            >>> bool(audit.to_metric_frame().group_min()["accuracy"] == audit.worst_group)
+            True
+        """
+        return metric_frame(self.answers, metrics, by)
 
     def __str__(self) -> str:
         lines = [
@@ -210,6 +236,7 @@ def audit(
         n=len(cells),
         without_bias=cells.unknown,
         probe_skipped=skipped,
+        answers=Answers(cells=cells, predicted=predicted),
     )
 
 
@@ -261,6 +288,13 @@ def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed:
         if readable and z is not None
         else None,
     )
+
+
+def _plain(value: Any) -> Any:
+    """A field for JSON: dataclasses as dicts."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _subset(correct: Tensor, mask: Tensor) -> Subset:
