@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
+    from bise.loops.callbacks import lightning_callback, trainer_callback
+    from bise.loops.loggers import to_mlflow, to_tensorboard, to_wandb
     from bise.measure.audits import Audit, audit
     from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
@@ -48,6 +50,7 @@ __all__ = [
     "finetune",
     "fingerprint",
     "judge",
+    "lightning_callback",
     "load",
     "pseudo_bias",
     "reestimate",
@@ -55,10 +58,16 @@ __all__ = [
     "sites",
     "subnetwork",
     "together",
+    "to_mlflow",
+    "to_tensorboard",
+    "to_wandb",
+    "trainer_callback",
 ]
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
+    "loops.callbacks": ("lightning_callback", "trainer_callback"),
+    "loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
     "measure.limits": ("Verdict", "judge"),
     "engine.config": ("TrainConfig",),
     "engine.processes": ("together",),

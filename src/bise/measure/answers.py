@@ -32,7 +32,7 @@ class Answers:
         return group_estimates(self.correct[known], cells.index[known], cells.names(), grouping, z)
 
     def subset(self, *, aligned: bool, z: float = Z95) -> Estimate | None:
-        """The accuracy of samples that are aligned in every bias, or of those that conflict in one; None without one."""
+        """The accuracy of samples that are aligned in every bias, or of the conflicting ones; None without any."""
         every = self.cells.aligned.all(1)
         chosen = every if aligned else ~every & self.cells.known
         if not chosen.any():
