@@ -31,6 +31,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.
 OF_A_READER = {"nets.py"}
 """Files that a reader is to write."""
 CONTINUES = "<!-- continues quickstart.md -->"
+LIGHTNING = "ignore:.*isinstance.treespec, LeafSpec:FutureWarning"  # Lightning's own call of torch
 CONTINUING = [page for page in PAGES if CONTINUES in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -157,6 +158,9 @@ def test_the_quick_start(quickstart):
     assert gain > 0.1
 
 
+@pytest.mark.filterwarnings(
+    LIGHTNING, "ignore:.*does not have many workers", "ignore:.*smaller than the logging interval"
+)
 @pytest.mark.parametrize("page", CONTINUING, ids=lambda page: page.name)
 def test_a_page_that_continues(page, quickstart, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
