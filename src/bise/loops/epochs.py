@@ -109,4 +109,5 @@ def _labelled(data: Any) -> Any:
     if isinstance(data, Labelled):
         return data
     cells = labels(data)
-    return Labelled(data, y=cells.y, b=cells.b, classes=cells.classes, bias_classes=cells.bias_classes)
+    b = cells.b[:, 0] if cells.biases == 1 else cells.b
+    return Labelled(data, y=cells.y, b=b, classes=cells.classes, bias_classes=cells.bias_classes)

@@ -22,7 +22,7 @@ def noisy_bias(labelled: Any, p: float, seed: int = 0) -> Labelled:
     labelled = unloaded(labelled)
     cells = labels(labelled)
     if not isinstance(labelled, Labelled):
-        labelled = Labelled(labelled, y=cells.y, b=cells.b)
+        labelled = Labelled(labelled, y=cells.y, b=cells.b[:, 0] if cells.biases == 1 else cells.b)
     if min(cells.bias_classes) < 2:
         raise BadInput(f"a bias with {min(cells.bias_classes)} value has no other to change to; give at least two")
     generator = torch.Generator().manual_seed(seed)
