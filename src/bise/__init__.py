@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
-    from bise.loops.callbacks import lightning_callback, trainer_callback
-    from bise.loops.loggers import to_mlflow, to_tensorboard, to_wandb
+    from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
+    from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
     from bise.measure.audits import Audit, audit
     from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
@@ -66,8 +66,8 @@ __all__ = [
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
-    "loops.callbacks": ("lightning_callback", "trainer_callback"),
-    "loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
+    "jobs.loops.callbacks": ("lightning_callback", "trainer_callback"),
+    "jobs.loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
     "measure.limits": ("Verdict", "judge"),
     "engine.config": ("TrainConfig",),
     "engine.processes": ("together",),

@@ -14,9 +14,12 @@ from bise.cli.shared import (
     DataOption,
     DeviceOption,
     FromOption,
+    GapOption,
     JsonOption,
+    JunitOption,
     ModelOption,
     TrustOption,
+    UnderOption,
     WeightsOption,
     WorkersOption,
 )
@@ -46,25 +49,9 @@ def audit(
     ] = "subnetwork",
     trust: TrustOption = False,
     workers: WorkersOption = None,
-    fail_under: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A figure and its least share, as worst_group=0.8; also accuracy, unbiased, aligned, conflicting."
-            " Exit code 1 where its whole 95 % interval is below; undecided, 0. May be given several times.",
-            metavar="FIGURE=SHARE",
-        ),
-    ] = None,
-    fail_gap: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The largest share by which the best group may exceed the worst, as 0.1; or conflicting=0.1, by which"
-            " aligned samples may exceed conflicting ones. Exit codes as for --fail-under.",
-            metavar="SHARE",
-        ),
-    ] = None,
-    junit: Annotated[
-        Path | None, typer.Option(help="JUnit file to write for these limits: undecided ones count as skipped.")
-    ] = None,
+    fail_under: UnderOption = None,
+    fail_gap: GapOption = None,
+    junit: JunitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """How biased is it: groups with intervals, information, fairness, calibration, a probe.

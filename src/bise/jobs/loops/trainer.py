@@ -7,7 +7,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from bise.base.files import finite
-from bise.loops.epochs import EpochAudits
+from bise.jobs.loops.epochs import EpochAudits
 from bise.runs.events import numbers_of
 
 

@@ -56,7 +56,7 @@ def trainer_callback(
     """
     if find_spec("transformers") is None or find_spec("accelerate") is None:
         raise BadInput("transformers' Trainer needs transformers and accelerate; pip install 'bise[loops]'")
-    from bise.loops.trainer import TrainerAudits
+    from bise.jobs.loops.trainer import TrainerAudits
 
     return TrainerAudits(
         data, aligned=aligned, every=every, probe=probe, network=network, log=log, train=train, val=val, config=config,
@@ -109,7 +109,7 @@ def lightning_callback(
     """
     if not (find_spec("lightning") or find_spec("pytorch_lightning")):
         raise BadInput("Lightning is not installed; install it: pip install 'bise[loops]'")
-    from bise.loops.lightning import callback_class
+    from bise.jobs.loops.lightning import callback_class
 
     made = callback_class()(
         data, aligned=aligned, every=every, probe=probe, network=network, log=log, train=train, val=val, config=config,

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from bise.loops.epochs import EpochAudits
+from bise.jobs.loops.epochs import EpochAudits
 from bise.runs.events import numbers_of
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
