@@ -7,6 +7,7 @@ writes the output into them. A page that "continues quickstart.md" runs in what 
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
 import os
 import pkgutil
@@ -14,11 +15,14 @@ import re
 import shlex
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import bise
+import bise.data
 from bise.cli.app import app
 from bise.data import names
 from bise.jobs.recipes import RECIPES
@@ -167,6 +171,25 @@ def test_a_page_that_continues(page, quickstart, tmp_path, monkeypatch):
     code = python_of(page)
     assert code.strip(), "a page without Python that runs belongs elsewhere"
     exec(compile(code, str(page), "exec"), dict(quickstart))
+
+
+PUBLIC = [
+    test
+    for module in (bise, bise.data)
+    for name in module.__all__
+    for test in doctest.DocTestFinder().find(getattr(module, name), f"{module.__name__}.{name}", globs={})
+    if test.examples and not isinstance(getattr(module, name), types.ModuleType)
+]
+
+
+@pytest.mark.parametrize("example", PUBLIC, ids=lambda test: test.name)
+def test_examples_of_docstrings(example, quickstart, tmp_path, monkeypatch):
+    """The reference's examples, each in what the quick start leaves behind."""
+    monkeypatch.chdir(tmp_path)
+    example.globs = dict(quickstart)
+    said = []
+    doctest.DocTestRunner(verbose=False).run(example, out=said.append)
+    assert "".join(said) == ""
 
 
 @pytest.mark.long

@@ -200,12 +200,32 @@ def audit(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit a model or a subnetwork on `data`, which yields (x, y, b); the model is not changed.
+    """Audit a model or a subnetwork on `data`; the model is not changed.
 
-    On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
-    {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
-    is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
-    None is up to four for picture files.
+    Args:
+        model: Any classifier of x that returns logits [N, C], one logit a sample, a tuple, or an object with
+            `.logits`; or a subnetwork.
+        data: A data set or DataLoader that yields (x, y, b).
+        aligned: Which b goes with which y: a mapping {y: b}, or the cells of the training set,
+            `bise.data.labels(train)`. On an unbiased test set no b is over-represented, so give it. Left out, the
+            data set's own mapping is used, or else what is most over-represented in `data`.
+        bottleneck: The layer whose input z [N, d] the probe reads, by its name; None finds the last linear layer.
+        probe: Whether a linear probe reads each bias from the bottleneck.
+        seed: For the probe's halves of the samples.
+        workers: Processes that read data that are not in memory; None is up to four for picture files.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        An `Audit`: accuracies with 95 % intervals, by group too, information in nats, fairness, calibration, the
+        probe.
+
+    Raises:
+        BadInput: The data don't yield (x, y, b), a label has no logit, or a weight or logit is not finite.
+
+    Example:
+        >>> audit = bise.audit(model, test, aligned=bise.data.labels(train))
+        >>> audit.worst_group < audit.accuracy
+        True
     """
     check_model(model)
     data = unloaded(data)

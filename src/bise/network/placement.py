@@ -55,7 +55,23 @@ class Placement:
 
 
 def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> dict[str, int]:
-    """{site: number of units}: where gates would go in `model`, by itself or by the given patterns."""
+    """The sites, the places in a network that get gates, with their numbers of units.
+
+    Args:
+        model: Any module.
+        example: A batch of a few inputs, [n, …] or a dict of such tensors.
+        patterns: Names or patterns that choose sites, such as "layer*" or "fc:in"; None finds them.
+
+    Returns:
+        {site: units}, in the order of the forward pass.
+
+    Raises:
+        BadInput: A pattern fits nothing, or the model can't run on the example.
+
+    Example:
+        >>> bise.sites(model, example)
+        {'1': 64, '3': 32}
+    """
     return {site.name: site.units for site in place(model, example, patterns=patterns).sites}
 
 

@@ -38,18 +38,6 @@ from bise.data.own.tables import (
 )
 
 
-def image_folder(
-    folder: str | Path, bias_csv: str | Path | None = None, *, split: str = "train", **how: Any
-) -> TableData:
-    """One split of a folder of pictures as (x, y, b); the other arguments are those of `read_image_folder`."""
-    return _one_split(read_image_folder(folder, bias_csv, **how), folder, split)
-
-
-def hugging_face(folder: str | Path, *, split: str = "train", **columns: Any) -> TableData:
-    """One split of a folder of `datasets.save_to_disk` as (x, y, b); the other arguments are `read_hugging_face`'s."""
-    return _one_split(read_hugging_face(folder, **columns), folder, split)
-
-
 def read_image_folder(
     folder: str | Path,
     bias_csv: str | Path | None = None,
@@ -162,13 +150,6 @@ def read_hugging_face(
 def is_hugging_face(folder: Path) -> bool:
     """Whether `datasets` saved this folder."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-
-
-def _one_split(table: Table, folder: str | Path, split: str) -> TableData:
-    data = table.split(split)
-    if data is None:
-        raise BadInput(f"{folder} has no sample of split {split!r}; set holdout= to make one")
-    return data
 
 
 def _listed(folder: Path) -> tuple[list[str], list[str], list[int | None]]:
