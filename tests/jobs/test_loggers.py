@@ -10,6 +10,7 @@ import pytest
 
 import bise
 from bise import BadInput
+from bise.jobs.loops.epochs import EpochAudits
 from conftest import toy, toy_model, trained
 
 ROWS = [
@@ -75,7 +76,7 @@ def test_any_function_is_a_logger(tmp_path):
         with path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    watch = bise.trainer_callback(toy(rho=1 / 3, seed=1), log=log)
+    watch = EpochAudits(toy(rho=1 / 3, seed=1), log=log)
     model = trained(toy_model(), toy())
     watch.look(model, 1)
     bise.extract(model, toy(), config=bise.ExtractConfig(upsilon=1, steps=2, head_epochs=1, head_steps=1), log=log)
