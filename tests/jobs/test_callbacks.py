@@ -134,6 +134,13 @@ def test_the_trainers_own_log_has_the_figures(tmp_path):
     assert json.loads((tmp_path / "trainer_state.json").read_text())["log_history"] == trainer.state.log_history
 
 
+def test_an_epoch_that_is_cut_short(tmp_path):
+    """Six steps make an epoch, and the training ends after eight."""
+    watch = bise.trainer_callback(toy(rho=1 / 3, seed=2), every=2)
+    by_transformers(tmp_path, watch, max_steps=8)
+    assert [row["epoch"] for row in watch.rows] == [2]
+
+
 def test_a_checkpoint_goes_by_the_worst_group(tmp_path):
     from lightning.pytorch.callbacks import ModelCheckpoint
 
