@@ -57,10 +57,10 @@ __all__ = [
     "refit",
     "sites",
     "subnetwork",
-    "together",
     "to_mlflow",
     "to_tensorboard",
     "to_wandb",
+    "together",
     "trainer_callback",
 ]
 

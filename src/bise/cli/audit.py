@@ -90,11 +90,13 @@ def audit(
 def _end(verdicts: Sequence[Verdict], junit: Path | None, name: str, *, quiet: bool) -> None:
     """Say what the limits come to, and end with exit code 1 where one isn't kept; noise alone doesn't fail a build."""
     from bise.base.files import write_bytes
+    from bise.engine.processes import rank
     from bise.reporting.junit import junit as as_junit
 
-    if junit is not None:
+    first = rank() == 0  # of several processes one writes and speaks
+    if junit is not None and first:
         write_bytes(junit, as_junit(verdicts, name))
-    for verdict in verdicts:
+    for verdict in verdicts if first else ():
         if verdict.outcome != "passes":
             tell(f"bise: {verdict}")
         elif not quiet:
