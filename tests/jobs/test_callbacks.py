@@ -178,6 +178,12 @@ def test_what_it_refuses(make, how, sentence):
         make(toy(), **how).look(toy_model(), 1)
 
 
+def test_a_compiled_model_is_audited_as_it_was_before():
+    watch, model = bise.trainer_callback(toy(60)), toy_model()
+    watch.look(torch.compile(model), 1)
+    assert watch.audits[0] == bise.audit(model, toy(60), probe=False)
+
+
 def test_labels_are_read_once():
     """A data set without known labels is not read again for them in each epoch."""
 

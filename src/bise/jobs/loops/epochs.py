@@ -76,7 +76,8 @@ class EpochAudits:
             self.subnetwork.save(self.save)
 
     def _of(self, model: nn.Module) -> nn.Module:
-        """The classifier in what is trained."""
+        """The classifier in what is trained, as it was before torch.compile."""
+        model = getattr(model, "_orig_mod", model)
         if self.network is None:
             return model
         try:
