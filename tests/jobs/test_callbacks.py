@@ -178,6 +178,7 @@ def test_what_it_refuses(make, how, sentence):
         make(toy(), **how).look(toy_model(), 1)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
 def test_a_compiled_model_is_audited_as_it_was_before():
     watch, model = bise.trainer_callback(toy(60)), toy_model()
     watch.look(torch.compile(model), 1)
