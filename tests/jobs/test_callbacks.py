@@ -180,9 +180,9 @@ def test_what_it_refuses(make, how, sentence):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
 def test_a_compiled_model_is_audited_as_it_was_before():
-    watch, model = bise.trainer_callback(toy(60)), toy_model()
+    watch, model = bise.trainer_callback(toy()), toy_model()
     watch.look(torch.compile(model), 1)
-    assert watch.audits[0] == bise.audit(model, toy(60), probe=False)
+    assert watch.audits[0] == bise.audit(model, toy(), probe=False)
 
 
 def test_labels_are_read_once():
