@@ -129,6 +129,8 @@ def test_the_trainers_own_log_has_the_figures(tmp_path):
     assert [row["audit/worst_group"] for row in told] == [found.worst_group for found in watch.audits]
     assert [row["epoch"] for row in told] == [1.0, 2.0]
     assert {f"audit/{name}" for name in FIGURES} < set(told[0])
+    difference = watch.audits[0].biases[0].demographic_parity_difference
+    assert told[0]["audit/bias/b/demographic_parity_difference"] == difference
     assert told[0]["audit/group/y=0 b=0"] == watch.audits[0].by_group["y=0 b=0"]
     trainer.save_state()
     assert json.loads((tmp_path / "trainer_state.json").read_text())["log_history"] == trainer.state.log_history

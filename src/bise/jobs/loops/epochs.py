@@ -94,13 +94,13 @@ def row_of(found: Audit) -> dict[str, Any]:
     row: dict[str, Any] = {"job": "audit"} | {name: getattr(found, name) for name in FIGURES}
     row |= {"aligned": found.aligned.accuracy, "conflicting": found.conflicting.accuracy}
     for bias in found.biases:
-        row[bias.bias] = {
+        figures = {
             "information_predicted": bias.information_predicted,
             "demographic_parity_difference": bias.demographic_parity_difference,
             "equalized_odds_difference": bias.equalized_odds_difference,
         }
-        if bias.probe is not None:
-            row[bias.bias]["probe"] = bias.probe.accuracy
+        probe = {} if bias.probe is None else {"probe": bias.probe.accuracy}
+        row[f"bias/{bias.bias}"] = figures | probe  # a bias may be called as a figure is
     return row | {"group": dict(found.by_group)}
 
 
