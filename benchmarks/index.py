@@ -48,6 +48,7 @@ COMMANDS = {
     "throughput": "python benchmarks/throughput.py --compiled --out results/throughput.json",
     "vanilla_biased_mnist": f"python benchmarks/vanilla.py --compiled --out results/vanilla_biased_mnist.json"
     f" {CHECKPOINTS}",
+    "what_can_go": "python benchmarks/what_can_go.py",
 }
 """{file: what writes it}, unless `bise reproduce` does."""
 FIRST = "0.1.0"

@@ -27,6 +27,7 @@ import recipes
 import shrink_table
 import speed_page
 import weights
+import what_can_go
 
 from bise.base.errors import BadInput
 
@@ -50,6 +51,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "throughput.py": speed_page.throughput,
     "vanilla.py": speed_page.vanilla,
     "weights.py": weights.page,
+    "what_can_go.py": what_can_go.page,
 }
 """{what stands after `benchmarks/` in the mark: the table}."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bise.jobs.exporting import export
     from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
     from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
+    from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
     from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
@@ -55,6 +56,7 @@ __all__ = [
     "pseudo_bias",
     "reestimate",
     "refit",
+    "report",
     "sites",
     "subnetwork",
     "to_mlflow",
@@ -74,6 +76,7 @@ _HOMES = {
     "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.exporting": ("export",),
+    "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),

@@ -96,7 +96,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["schema"] == 2
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
-    audited = run("audit", "--run", out, "--json")
+    audited = run("audit", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
     files = [tmp_path / "out ü" / "small.pt2", tmp_path / "out ü" / "small.onnx"]
     shrunk = run("shrink", out, "--out", str(files[0]), "--onnx", str(files[1]))

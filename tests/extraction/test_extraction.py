@@ -430,6 +430,7 @@ def test_margins_where_the_model_has_more_classes_than_the_data(data):
     assert found.record["history"][0]["cross_entropy"] != plain.record["history"][0]["cross_entropy"]
 
 
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
 @pytest.mark.parametrize(("share", "margin", "smoothing"), [(1.0, 0.4, 0.2), (0.9, 0.0, 0.0)])
 def test_margins_and_smoothing_are_for_models_that_know_their_training_set_by_heart(share, margin, smoothing):
     """One unit an input, and inputs that give y away, but for some: then the model's even accuracy is known."""
@@ -494,7 +495,7 @@ def test_margins_that_gain_little_compete_with_none(by_heart, seed):
     assert [row for row in rows if "run" in row] == [row | {"run": 2} for row in told["neither"].record["history"]]
 
 
-@pytest.mark.parametrize("stopped", ["extracting", "extracting, without margins"])
+@pytest.mark.parametrize("stopped", ["extracting, run 1 of at most 2", "extracting, run 2 of 2, without margins"])
 def test_a_stop_in_either_run_changes_nothing(by_heart, tmp_path, stopped):
     net, train, val = by_heart
     config = ExtractConfig(**QUICK, lr=0.1, validate_every=1)

@@ -83,7 +83,7 @@ def test_extract_refit_shrink_verify_report(folder, tmp_path):
     sub, saved = (bise.load(folder / name, model_of(folder)) for name in ("subnetwork", "refitted"))
     expected = bise.refit(sub, splits("train"), val=splits("val"), on="val")
     assert torch.equal(saved.network[5].weight, expected.network[5].weight)
-    audited = json.loads(good("audit", "--run", folder, "--of", "refitted", "--json").stdout)
+    audited = json.loads(good("audit", folder, "--of", "refitted", "--json").stdout)
     assert audited["unbiased"] == pytest.approx(summary["refitted"]["unbiased"])
     good("finetune", folder, "--epochs", "1")
     good("shrink", folder, "--of", "refitted", "--out", tmp_path / "small.pt2")

@@ -195,7 +195,7 @@ def test_other_commands_say_which_job_has_to_go_on(extracted, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "begun"
     stopped(7, "extract", *OWN, *QUICK, "--out", out)
-    for command in (["verify", out], ["shrink", out], ["finetune", out], ["audit", "--run", out]):
+    for command in (["verify", out], ["shrink", out], ["finetune", out], ["audit", out]):
         assert "run extract again with --resume first" in sentence(run(*command))
     assert "go on with --resume" in sentence(run("report", out))
     line = sentence(run("shrink", extracted, "--of", "finetuned"))

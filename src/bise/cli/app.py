@@ -11,6 +11,7 @@ from bise.base import output
 from bise.base.output import show
 from bise.cli import interrupts
 from bise.cli.audit import audit, report
+from bise.cli.compare import compare
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
 from bise.cli.guard import VERBOSE
@@ -62,6 +63,7 @@ for command, example in (
     (audit, "audit --model nets:make --weights net.safetensors --data nets:load"),
     (extract, "extract --model nets:make --weights net.safetensors --data nets:load --out runs/a"),
     (finetune, "finetune runs/a --epochs 20 --lr 0.001"),
+    (compare, "compare runs/a runs/b --out compared.html"),
     (report, "report runs/a --out for-a-colleague.html"),
     (refit, "refit runs/a --on val"),
     (shrink, "shrink runs/a --out model.pt2 --onnx model.onnx"),

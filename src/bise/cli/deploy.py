@@ -7,37 +7,47 @@ from typing import Annotated
 
 import typer
 
+from bise.base.names import NETWORKS
 from bise.base.output import show_json
 from bise.cli.guard import guard
-from bise.cli.shared import JsonOption, TrustOption
+from bise.cli.shared import JsonOption, OfOption, TrustOption, ZetaOption
 
 
 def shrink(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    of: OfOption = NETWORKS[0],
+    zeta: ZetaOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with guard():
-        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json)
+        _shrink(run, of, zeta, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json)
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    of: OfOption = NETWORKS[0],
+    zeta: ZetaOption = None,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Shrink, verify, and write one file to deploy."""
     with guard():
-        _shrink(run, of, [(file, (".onnx", ".pt2"))], trust, as_json)
+        _shrink(run, of, zeta, [(file, (".onnx", ".pt2"))], trust, as_json)
 
 
-def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]], trust: bool, as_json: bool) -> None:
+def _shrink(
+    run: Path,
+    of: str,
+    zeta: float | None,
+    files: list[tuple[Path | None, tuple[str, ...]]],
+    trust: bool,
+    as_json: bool,
+) -> None:
     """Shrink a run's network, write each file that is named, and show the figures."""
     from bise.base.errors import BadInput
     from bise.base.files import finite
@@ -53,7 +63,7 @@ def _shrink(run: Path, of: str, files: list[tuple[Path | None, tuple[str, ...]]]
     model, splits = source_of(run)
     with Bars() as bars:
         named = [path for path, _ in files if path is not None]
-        figures = shrink_job(model, splits, run, name=of, files=named, progress=bars)
+        figures = shrink_job(model, splits, run, name=of, zeta=zeta, files=named, progress=bars)
     if as_json:
         show_json(finite(figures))
     else:

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from bise.base.options import either
+from bise.cli.completing import one_of
 from bise.cli.guard import guard
+from bise.cli.own import own_data
 from bise.cli.settings import sets
 from bise.cli.several import workplace
 from bise.cli.shared import (
@@ -24,10 +26,11 @@ from bise.cli.shared import (
     TrustOption,
     WeightsOption,
     WorkersOption,
+    ZetaOption,
+    one_run,
 )
 from bise.engine.config import TrainConfig
 from bise.extraction.config import PRESET_WORDS, PRESETS, ExtractConfig
-from bise.jobs.own_options import own_data
 from bise.methods.refit.config import RefitConfig
 
 
@@ -42,6 +45,9 @@ def _preset_help() -> str:
 def extract(
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     own: dict[str, Any],
+    run: Annotated[
+        Path | None, typer.Argument(help="A run folder whose model and data are used, such as one of bise train.")
+    ] = None,
     *,
     model: ModelOption = None,
     data: DataOption = None,
@@ -49,7 +55,7 @@ def extract(
     from_run: FromOption = None,
     trust: TrustOption = False,
     device: DeviceOption = "auto",
-    preset: Annotated[str, typer.Option(help=_preset_help())] = PRESETS[0],
+    preset: Annotated[str, typer.Option(help=_preset_help(), autocompletion=one_of(PRESETS))] = PRESETS[0],
     settings: dict[str, Any],
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
@@ -68,6 +74,7 @@ def extract(
         from bise.jobs.train import recipe_of, searching
 
         changes = settings
+        from_run = one_run(run, from_run)
         network, load, source = given(model, weights, data, own, from_run, device, trust=trust)
         if (chosen := recipe_of(source)) is not None:
             load, source = searching(chosen, load, source)
@@ -98,9 +105,13 @@ def finetune(
     *,
     preset: Annotated[
         str,
-        typer.Option(help=f"{PRESETS[0]}; or {either(PRESETS[1:])}: its weights, by the recipe's settings if any."),
+        typer.Option(
+            help=f"{PRESETS[0]}; or {either(PRESETS[1:])}: its weights, by the recipe's settings if any.",
+            autocompletion=one_of(PRESETS),
+        ),
     ] = PRESETS[0],
     settings: dict[str, Any],
+    zeta: ZetaOption = None,
     trust: TrustOption = False,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
@@ -129,6 +140,7 @@ def finetune(
                 splits,
                 place,
                 changes=changes,
+                zeta=zeta,
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,

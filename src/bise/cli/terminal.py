@@ -21,6 +21,7 @@ from bise.base.output import one_line, show_json, visible
 
 if TYPE_CHECKING:
     from bise.data.own.check import Check, SplitCheck
+    from bise.reporting.comparing import Comparison
 
 WIDE = 10_000
 """Columns that no table needs."""
@@ -140,6 +141,26 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
     return table
 
 
+def comparison_tables(found: Comparison) -> list[Table]:
+    """One row a network of a run, and one a setting that differs."""
+    figures = Table(title="Accuracy on the test split, %", title_justify="left")
+    for name in ("run", "network"):
+        figures.add_column(name, overflow="fold")
+    names = {"unbiased": "unbiased", "worst_group": "worst", "aligned": "aligned", "conflicting": "conflict."}
+    for name in (*names.values(), "units"):
+        figures.add_column(name, justify="right", no_wrap=True)
+    for line in found.lines:
+        units = "–" if line.units is None else f"{line.units[0]} / {line.units[1]}"
+        shares = (_percent(line.figures[key]) for key in names)
+        figures.add_row(one_line(line.run), line.network, *shares, units)
+    if not found.settings:
+        return [figures]
+    settings = Table("setting", *map(one_line, found.runs), title="What was set otherwise", title_justify="left")
+    for name, values in found.settings.items():
+        settings.add_row(one_line(name), *map(one_line, values))
+    return [figures, settings]
+
+
 def show_table(console: Console, table: Table) -> None:
     """Print a table; where it is too wide for the terminal, as lines, since rich would cut its figures."""
     if Measurement.get(console, console.options.update_width(WIDE), table).minimum <= console.width:
@@ -164,7 +185,7 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     if any("unbiased" in row for row in rows.values()):
         show_table(out, audit_table(title, rows))
     else:
-        out.print("there is no test split, so nothing was audited: bise audit --run does it on other data")
+        out.print("there is no test split, so nothing was audited: bise audit RUN --data FILE does it on other data")
     if "shrunk" in summary.get("subnetwork", {}):  # those made from it have the same mask, so the same size
         show_table(out, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.base.options import either
 from bise.base.output import show_json
+from bise.cli.completing import one_of
 from bise.cli.guard import guard
 from bise.cli.several import workplace
 from bise.cli.shared import (
@@ -19,6 +21,17 @@ from bise.cli.shared import (
     ResumeOption,
     WorkersOption,
 )
+
+RECIPES = (
+    "biased-mnist",
+    "multi-color-mnist",
+    "corrupted-cifar10",
+    "celeba",
+    "civilcomments",
+    "biased-madlibs",
+    "biased-madlibs-small",
+)
+"""Their names; what they are is known to a room that imports torch."""
 
 
 def demo(
@@ -55,8 +68,8 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="biased-mnist, multi-color-mnist, corrupted-cifar10, celeba, civilcomments, biased-madlibs or"
-            " biased-madlibs-small.",
+            help=f"{either(RECIPES)}.",
+            autocompletion=one_of(RECIPES),
         ),
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
@@ -71,7 +84,10 @@ def train(
     weights: Annotated[
         str | None, typer.Option(help="Weights to start from: imagenet, scratch, or a file; default the recipe's.")
     ] = None,
-    select: Annotated[str | None, typer.Option(help="For the steps after: best on val, or last.")] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(help="For the steps after: best on val, or last.", autocompletion=one_of(("best", "last"))),
+    ] = None,
     data_root: DataRootOption = None,
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
     workers: WorkersOption = None,

@@ -14,8 +14,9 @@ from bise.data.core.naming import LabelNames
 from bise.data.core.noise import noisy_bias
 from bise.data.core.pictures import PictureFiles
 from bise.data.core.transforms import Transform
-from bise.data.own.one_split import hugging_face, image_folder
-from bise.data.own.tables import table
+from bise.data.own.folders import image_folder
+from bise.data.own.hugging_face import hugging_face
+from bise.data.own.one_table import table
 from bise.data.sets.biased_madlibs import biased_madlibs
 from bise.data.sets.biased_mnist import biased_mnist
 from bise.data.sets.celeba import celeba

@@ -16,6 +16,7 @@ from bise.base.errors import BadInput, caution
 from bise.base.files import finite
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Log, Progress, labels, unloaded
+from bise.data.core.identity import warn_of_same
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.checks import check_kinds, check_outputs
 from bise.engine.frozen import frozen_part
@@ -87,6 +88,7 @@ def extract(
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
     kept = None if checkpoint is None else Path(checkpoint)
     train, val = unloaded(train), unloaded(val)
+    warn_of_same({"train": train, "val": val}, [("train", "val")])
 
     def run(config: ExtractConfig, attempt: int) -> Subnetwork:
         again = attempt == 2
@@ -110,9 +112,13 @@ def extract(
     return found
 
 
+def _second(label: str) -> str:
+    return f"{label}, run 2 of 2, without margins" if label == "extracting" else f"{label}, run 2"
+
+
 def _without_margins(progress: Progress | None) -> Progress | None:
     """Says of a second run that it is one."""
-    return progress and (lambda label, done, total: progress(f"{label}, without margins", done, total))
+    return progress and (lambda label, done, total: progress(_second(label), done, total))
 
 
 def _learned(

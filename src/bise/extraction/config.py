@@ -54,9 +54,9 @@ class ExtractConfig:
     is the batch where cells are drawn evenly, so that b says nothing of y there, and else the conflicting ones."""
     mi_over_biases: str = option("mean", choices=("mean", "sum"))
     """Of several biases, whether the "mean" of their mutual information or the "sum" joins the objective."""
-    gates_at: str = option("activations", choices=("activations", "layers"))
-    """Where gates go by themselves: behind "activations", or on the outputs of "layers", the linear ones outside of
-    attention, before activations and residual sums."""
+    gates_at: str = option("all", choices=("all", "activations", "layers"))
+    """Where gates go by themselves: on "all" that can go, behind "activations", which are the paper's places, or on the
+    outputs of "layers", the linear ones outside of attention, before activations and residual sums."""
     norms: str = option("plain", choices=("plain", "masked"))
     """A LayerNorm behind a gated feed-forward output: "plain", or "masked", over open units alone."""
     head_data: str = option("balanced", choices=("natural", "balanced"))
@@ -165,6 +165,7 @@ class ExtractConfig:
             "margin": 0.0,
             "smoothing": 0.0,
             "mi": "conflicting",
+            "gates_at": "activations",
             "head_data": "natural",
             "steps": None,
             "upsilon": 10,

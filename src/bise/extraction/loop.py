@@ -12,13 +12,17 @@ from bise.data.core.sampling import Sampler
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.processes import batch_norm_together
 from bise.engine.steps import Steps, check_figures
+from bise.extraction.config import ExtractConfig
 from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
-from bise.extraction.margins import BY_HEART
+from bise.extraction.margins import BY_HEART, may_run_again
 from bise.extraction.mask_step import MaskStep
 from bise.extraction.problem import Problem
 from bise.extraction.state import Best, State
 from bise.network.subnetwork import Subnetwork
+
+SHORT, SHORTEST = 4, 10
+"""A schedule is short with fewer steps than the default's over the first, and nobody can doubt it over the second."""
 
 
 class Loop:
@@ -45,6 +49,8 @@ class Loop:
         self.steps = Steps(self.step, problem.inputs, c.batch_size, state=self.state.tensors_of_a_step, graphs=c.graphs)
         self.taus = c.temperatures()
         self.cuts = problem.cuts
+        again = may_run_again(self.config, targets) and problem.validation is not None
+        self.label = "extracting, run 1 of at most 2" if again else "extracting"
 
     def run(self) -> Subnetwork:
         """Anneal τ; before each τ train the heads anew (lines 4 and 13), at each τ learn the masks (lines 5 to 10)."""
@@ -189,7 +195,7 @@ class Loop:
 
     def _tell(self, done: int) -> None:
         if self.progress is not None:
-            self.progress("extracting", done, len(self.taus) * self.config.upsilon)
+            self.progress(self.label, done, len(self.taus) * self.config.upsilon)
 
     # ends
 
@@ -236,7 +242,7 @@ class Loop:
         if self.log is not None:
             self.log(row | {"collapsed": closed})
         if self.progress is not None:
-            self.progress("extracting", epoch, epoch)  # there is no more to come
+            self.progress(self.label, epoch, epoch)  # there is no more to come
         return f"epoch {epoch}: {', '.join(closed)} closed wholly"
 
     def _result(self, epoch: int, stopped: str) -> Subnetwork:
@@ -258,6 +264,8 @@ class Loop:
                 selection.setdefault("also", {})[by] = {"epoch": found, "value": figure}
             state.scores.restore(kept)
         state.scores.set_mask()
+        if state.best is None and bool((state.scores.flat >= 0).all()) and (said := self._short(SHORTEST)):
+            state.notes.append(f"no unit was closed; {said}")
         for parameter in sub.network.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
@@ -273,6 +281,18 @@ class Loop:
         }
         return sub
 
+    def _short(self, below: int) -> str:
+        """That nothing was closed by so short a schedule, which is then the likely cause."""
+        c, usual = self.config, ExtractConfig()
+        steps, enough = (one.total_steps(len(self.problem.cells)) for one in (c, usual))
+        if below * steps >= enough:
+            return ""
+        return (
+            f"the schedule is probably too short for masks to be found: {steps:,} steps in all, of which the default"
+            f" has {enough:,}; give more by upsilon=… (now {c.upsilon}, usually {usual.upsilon}) or steps=… (now"
+            f" {c.epoch_steps(len(self.problem.cells))}, usually {usual.steps})"
+        )
+
     def _nothing_better(self, value: float) -> str:
         """That the model itself was the best on val, and what to look at."""
         name = self.config.selection
@@ -284,4 +304,4 @@ class Loop:
         )
         if value >= BY_HEART:
             said += "; if the model was trained on samples of val, give others, since it may know these by heart"
-        return said
+        return f"{said}; {short}" if (short := self._short(SHORT)) else said

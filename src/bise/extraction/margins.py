@@ -72,6 +72,11 @@ def plainer(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | No
     return None if gained >= WORTH * errors else replace(config, margin=margin, smoothing=smoothing)
 
 
+def may_run_again(config: ExtractConfig, targets: dict[str, float]) -> bool:
+    """Whether a margin or smoothing was chosen for the run, so that it may be repeated without them."""
+    return any(getattr(config, name) is None and targets[name] for name in ("margin", "smoothing"))
+
+
 def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subnetwork:
     """The better on val of a run and one without margin and smoothing; its record tells of the other too.
 

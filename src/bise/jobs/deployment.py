@@ -16,6 +16,7 @@ from bise.data.core.tokens import sentences_of
 from bise.engine.inputs import Inputs
 from bise.jobs.exporting import check_target, export, tokenizer_file
 from bise.network.outputs import device_of
+from bise.network.shrinking.verify import allowed
 from bise.network.size import latency, size, sparsity
 from bise.network.subnetwork import Subnetwork
 
@@ -27,11 +28,12 @@ EXAMPLE = 8
 """Samples on which shrunk and masked network are compared."""
 
 
-def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
+def deploy(sub: Subnetwork, data: Any, files: Sequence[Path], progress: Progress) -> dict[str, Any]:
     """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
 
-    Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives.
+    Sizes are for one sample of `data`. Latency is that of dense and shrunk taking turns, on the device of `sub`.
     """
+    inputs = Inputs(data, device_of(sub))
     for path in files:
         check_target(path)
     progress("shrinking", 0, 1)
@@ -42,7 +44,7 @@ def deploy(sub: Subnetwork, inputs: Inputs, files: Sequence[Path], progress: Pro
         order = torch.arange(batch) % len(inputs)
         x = next(inputs.batches(order, batch))[0]
         times[str(batch)] = asdict(latency(dense, small, x))
-    written = {path.name: _written(small, path, inputs.example(EXAMPLE), inputs) for path in files}
+    written = {path.name: _written(small, path, inputs.example(EXAMPLE), data) for path in files}
     progress("shrinking", 1, 1)
     return figures | {"latency_by_batch": times, "files": written}
 
@@ -79,14 +81,16 @@ def shrunk(sub: Subnetwork, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]]:
         "sparsity_percent": asdict(sparsity(sub.masks, before, after)),
         "difference_float64": max(report.differences.values()),
         "difference_float32": report.float32,
+        **({"noise": report.noise, "allowed_float64": allowed(report.noise)} if report.noise else {}),
         "barriers": [str(barrier) for barrier in report.barriers],
     }
 
 
-def _written(small: nn.Module, path: Path, example: Any, inputs: Inputs) -> dict[str, Any]:
+def _written(small: nn.Module, path: Path, example: Any, data: Any) -> dict[str, Any]:
     """Write one file, and the tokenizer beside it where there is one."""
-    texts = sentences_of(inputs.dataset)
+    texts = sentences_of(data)
     whole = {"path": str(path.resolve())}
     if texts is None or texts.coder.file is None:
-        return {"difference": export(small, path, example)} | whole
-    return {"difference": export(small, path, example, texts=texts), "tokenizer": tokenizer_file(path).name} | whole
+        return {"difference": export(small, path, example, data=data)} | whole
+    difference = export(small, path, example, data=data, texts=texts)
+    return {"difference": difference, "tokenizer": tokenizer_file(path).name} | whole

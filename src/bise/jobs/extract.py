@@ -11,12 +11,12 @@ from torch import nn
 
 from bise.base.errors import BadInput
 from bise.data.core.contract import Progress, labels
-from bise.data.core.identity import hashes, identities
+from bise.data.core.identity import hashes, identities, warn_of_same
 from bise.engine.checkpoints import EVERY
 from bise.engine.checks import check_model
 from bise.extraction.config import PRESETS, ExtractConfig
 from bise.jobs.pipeline import Work, extraction, finish
-from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance, warn_of_same
+from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance
 from bise.network.outputs import device_of
 from bise.network.twin import fingerprint
 from bise.runs.folder import Run
@@ -61,7 +61,7 @@ def extract_job(
         remember_own(run.folder, source)  # its functions were named by the user, or belong to a run that is trusted
         if run.finished is not None:
             return run.finished
-        warn_of_same(data)
+        warn_of_same(data, [("train", "test"), ("val", "test")])  # of train and val the extraction says it
         weights = source.get("weights") is not None
         warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
         work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)

@@ -117,8 +117,11 @@ def check_units(run: RunFiles) -> str:
 
 def check_masks(run: RunFiles) -> str:
     """Every mask is m ≥ 0, or σ(m) ≥ ζ where another ζ was noted; finetuning left it as it was."""
-    cut = next(iter(run.subnetworks().values())).content["record"].get("zeta", 0.5)
+    cuts = {name: saved.content["record"].get("zeta", 0.5) for name, saved in run.subnetworks().items()}
+    chosen = cuts.get("subnetwork", 0.5)
     for name, saved in run.saved.items():
+        cut = cuts.get(name, chosen)
+        cut = chosen if cut == 0.5 else cut
         for site in saved.units:
             scores, mask = saved.tensors[f"scores.{site}"].double(), saved.tensors[f"masks.{site}"]
             if scores.shape != mask.shape:
@@ -128,10 +131,14 @@ def check_masks(run: RunFiles) -> str:
             wrong = int((mask != (scores >= threshold(cut))).sum())
             if wrong:
                 raise Broken(f"{name}, {site}: {wrong} of {len(mask)} gates are not what their scores say")
+            if cut != chosen:
+                continue
             first = run.saved.get("subnetwork", saved).tensors.get(f"masks.{site}")
             if first is None or not torch.equal(first, mask):
                 raise Broken(f"{name}, {site}: the mask is another than the subnetwork's")
-    return "each gate is open where its score is at least 0" + (f", cut at ζ = {cut:g}" if cut != 0.5 else "")
+    return "each gate is open where its score is at least 0" + "".join(
+        f", {name} cut at ζ = {cut:g}" for name, cut in cuts.items() if cut != 0.5
+    )
 
 
 def check_unchanged(run: RunFiles) -> str:

@@ -201,14 +201,20 @@ def refitting(work: Work, sub: Subnetwork, config: RefitConfig, *, bottleneck: s
     return {"refitted": found | {"fit": {key: refitted.record[key] for key in FIT}}, "refit": asdict(config)}
 
 
-def finetuning(work: Work, sub: Subnetwork, model: nn.Module, config: TrainConfig) -> dict[str, Any]:
-    """The subnetwork and the dense control, finetuned by the same settings."""
+def finetuning(
+    work: Work, sub: Subnetwork, model: nn.Module, config: TrainConfig, *, zeta: float | None = None
+) -> dict[str, Any]:
+    """The subnetwork and the dense control, finetuned by the same settings; `zeta` is said of one that was cut so."""
     part: dict[str, Any] = {}
     for name, origin in (("finetuned", sub), ("dense_finetuned", model)):
         network = tune(work, origin, config, name)
         network.bottleneck = sub.bottleneck
+        if zeta is not None and name == "finetuned":
+            network.record["zeta"] = zeta
         network.save(work.folder / name)
         part |= audited(work, name, network)
+    if zeta is not None:
+        part["finetuned"] = part.get("finetuned", {}) | {"zeta": zeta}
     return part | {"finetune": asdict(config)}
 
 
@@ -216,7 +222,7 @@ def shrinking(
     work: Work, summary: Mapping[str, Any], name: str, sub: Subnetwork, files: Sequence[Path]
 ) -> dict[str, Any]:
     """A network's part of the summary, with the size and the speed of what is left of it, and its files to deploy."""
-    made = partial(deploy, sub, Inputs(work.test, device_of(sub)), files, work.progress)
+    made = partial(deploy, sub, work.test, files, work.progress)
     return {name: summary[name] | {"shrunk": work.once(f"shrunk-{name}", made)}}
 
 

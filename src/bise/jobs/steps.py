@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from bise.base.errors import BadInput, caution
 from bise.base.plain import check_plain
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, unloaded
-from bise.data.core.identity import data_sha256, is_older, same_samples
+from bise.data.core.identity import data_sha256, is_older
 from bise.engine.checks import check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -29,8 +28,6 @@ from bise.runs.older import check_not_an_older_demo
 from bise.runs.schema import read
 
 Splits = Callable[[str], Any]
-NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
-"""Of a run."""
 FEW = 500
 """Samples that show whether a model has learned anything."""
 
@@ -60,10 +57,10 @@ def splits_to_learn(splits: Splits) -> dict[str, Any]:
     return {"train": train_of(splits), "val": split_of(splits, "val"), "test": split_of(splits, "test")}
 
 
-def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
-    """A network of a run by its name; where it isn't there, the command that makes it."""
+def saved(folder: Path, name: str, model: nn.Module, *, zeta: float | None = None) -> Subnetwork:
+    """A network of a run by its name, cut at ζ; where it isn't there, the command that makes it."""
     if not (folder / name).is_dir() and (folder / "config.json").is_file():
-        makers = {"subnetwork": f"bise extract --from {folder} --out FOLDER", "refitted": f"bise refit {folder}"}
+        makers = {"subnetwork": f"bise extract {folder} --out FOLDER", "refitted": f"bise refit {folder}"}
         if name not in makers:
             check_not_an_older_demo(folder)
         made = makers.get(name, f"bise finetune {folder}")
@@ -71,7 +68,15 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
         raise BadInput(f"{folder / name} does not exist; {remedy}")
     check_plain(folder)
-    return load(folder / name, model)
+    sub = load(folder / name, model)
+    if zeta is None:
+        return sub
+    if not sub.sites:
+        raise BadInput(f"--zeta {zeta:g} is about scores, and {name} has no gates; leave it out")
+    cut = sub.at(zeta)
+    if dead := [site for site, mask in cut.masks.items() if not mask.any()]:
+        caution(f"at ζ = {zeta:g} nothing is left open of {', '.join(dead)}, so nothing may pass there; lower ζ")
+    return cut
 
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
@@ -143,14 +148,3 @@ def warn_of_ignorance(
             f" make {most:.0%}; if its trained weights are in a file, stop and give that by --weights",
             stacklevel=3,
         )
-
-
-def warn_of_same(splits: Mapping[str, Any]) -> None:
-    """Say where two splits are the very same data: figures on the later one prove nothing."""
-    for one, other in combinations(splits, 2):
-        if splits[other] is not None and same_samples(splits[one], splits[other]):
-            caution(
-                f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
-                " that were not seen before; give each split samples of its own",
-                stacklevel=3,
-            )

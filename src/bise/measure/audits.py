@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.base.errors import BadInput
+from bise.base.errors import BadInput, caution
 from bise.base.markup import tag
 from bise.base.notebook import share, table
 from bise.base.output import one_line
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Alignment, Progress, labels, unloaded
+from bise.data.core.guessing import guessed
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
@@ -75,6 +76,8 @@ class Audit:
     without_bias: int
     """Samples whose bias is not known: they count in `accuracy` alone."""
     probe_skipped: str | None = None
+    guessed: tuple[str, ...] = ()
+    """Biases whose alignment is a guess: nobody gave it, and here target and bias go together by chance alone."""
     answers: Answers = field(compare=False, repr=False)
     """What each sample's label is, and what the model says; not part of `as_dict`."""
 
@@ -144,6 +147,8 @@ class Audit:
                 "the worst group's interval is that of this group by itself: the lowest of"
                 f" {len(self.by_group)} is too low by chance"
             )
+        if self.guessed:
+            lines.append(f"which samples are aligned and which conflict is a guess: {_guess(self.guessed)}")
         if self.without_bias:
             lines.append(f"{self.without_bias} samples lack a bias label and count in accuracy alone")
         for bias in self.biases:
@@ -245,6 +250,12 @@ def audit(
     if not known.any():
         raise BadInput("no sample of data has all its bias labels, so there are no groups to audit; label some")
     all_aligned = cells.aligned.all(1)
+    guess = guessed(cells)
+    if guess:
+        caution(
+            f"which samples are aligned and which conflict is a guess: {_guess(guess)}; give"
+            " aligned=bise.data.labels(train), or, to bise audit, data that have a train split"
+        )
     return Audit(
         groups=groups_of(cells, correct),
         aligned=_subset(correct, all_aligned),
@@ -256,8 +267,14 @@ def audit(
         n=len(cells),
         without_bias=cells.unknown,
         probe_skipped=skipped,
+        guessed=guess,
         answers=Answers(cells=cells, predicted=predicted),
     )
+
+
+def _guess(biases: tuple[str, ...]) -> str:
+    named = " and ".join(map(one_line, biases))
+    return f"in these data the target goes with {named} no more than by chance, and no training data say what is usual"
 
 
 def groups_of(cells: Cells, correct: Tensor) -> GroupAccuracy:

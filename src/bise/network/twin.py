@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
+from bise.network.heads import PLAIN, Projection
 
 
 def twin(model: nn.Module) -> nn.Module:
@@ -47,6 +48,8 @@ def twin(model: nn.Module) -> nn.Module:
     for module in copied.modules():
         if isinstance(module, nn.TransformerEncoder):  # its nested tensors have no channels for a gate to close
             module.enable_nested_tensor = module.use_nested_tensor = False
+        if isinstance(module, nn.MultiheadAttention) and type(module.out_proj) is PLAIN:
+            module.out_proj.__class__ = Projection
     copied.eval()  # whose result isn't used: a model may have a train() of its own that returns nothing
     return copied
 

@@ -25,11 +25,14 @@ SECTIONS = (accuracy, groups, sliding, samples, removed, course, verified, repro
 """The page from top to bottom: each takes the facts, and returns None where the run has nothing for it."""
 
 
+def style() -> str:
+    """Of every page of ours."""
+    return theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
+
+
 def page(facts: Facts) -> str:
     """The whole of report.html: nothing in it comes from elsewhere, and only its own script may run."""
-    here = files("bise.reporting")
-    script = (here / "page.js").read_text(encoding="utf-8")
-    style = theme_css() + (here / "style.css").read_text(encoding="utf-8")
+    script = (files("bise.reporting") / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     title = f"{facts.folder}{ENDING}"
@@ -41,7 +44,7 @@ def page(facts: Facts) -> str:
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", title),
-            Html(f"<style>{style}</style>"),
+            Html(f"<style>{style()}</style>"),
         ),
         tag(
             "body",

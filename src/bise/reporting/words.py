@@ -171,7 +171,9 @@ def commands(facts: Facts) -> list[str]:
         lines.append(_refit_command(facts, out))
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
-        options = said(TrainConfig.finetuning(), tuned) | {"device": facts.finetune.get("device")}
+        options = said(TrainConfig.finetuning(), tuned) | {
+            name: facts.finetune.get(name) for name in ("zeta", "device")
+        }
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
     return lines + _shrink_commands(facts, out)
@@ -218,14 +220,15 @@ def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> 
 def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
     made = is_key(source, "data")
     # such a run's weights lie in the folder of the run that trained them
-    where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
+    run = f" {shlex.quote(str(Path(str(source.get('weights'))).parent))}" if made else ""
+    where: dict[str, Any] = {}
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
     preset = config.get("preset")
     usual = getattr(ExtractConfig, preset if preset in PRESETS else PRESETS[0])()
     options = where | {"preset": preset} | said(usual, config["extract"], of_recipe=made)
     options |= {key: config.get(key) for key in ("bottleneck", "sites", "device")} | {"out": out}
-    return f"bise extract{_options(options)}"
+    return f"bise extract{run}{_options(options)}"
 
 
 def _options(options: Mapping[str, Any]) -> str:
