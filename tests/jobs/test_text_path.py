@@ -35,9 +35,9 @@ def labelled(vocabulary, n=48):
 @pytest.mark.parametrize(
     ("kind", "units", "bottleneck"),
     [
-        pytest.param("bert", 96, "classifier", marks=pytest.mark.long),  # by its recipe it goes this way below
-        ("distilbert", 96, "classifier"),
-        ("roberta", 96, "classifier.out_proj"),
+        pytest.param("bert", 100, "classifier", marks=pytest.mark.long),  # by its recipe it goes this way below
+        ("distilbert", 100, "classifier"),
+        ("roberta", 100, "classifier.out_proj"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:train and val are the very same data")
