@@ -26,6 +26,7 @@ HEAD = ["file", "command", "commit", "date", "version", "device", "torch", "n"]
 CHECKPOINTS = "--checkpoints FOLDER"
 COMMANDS = {
     "by_heart": "python benchmarks/by_heart.py --out results/by_heart.json",
+    "callbacks_cpu": "python benchmarks/callbacks.py --epochs 11",
     "corruptions": "python benchmarks/corruptions.py",
     "csv_check": "python benchmarks/csv_check.py",
     "demo": "python benchmarks/demo.py --no-finetuning --out results/demo.json",

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import by_heart
+import callbacks
 import corruptions
 import growth
 import last_layer
@@ -35,6 +36,7 @@ ROOT = Path(__file__).parent.parent
 END = "<!-- end of table -->"
 TABLES: dict[str, Callable[[], str]] = {
     "by_heart.py": by_heart.page,
+    "callbacks.py": callbacks.page,
     "corruptions.py": corruptions.page,
     "demo.py": demo.page,
     "extraction.py": lambda: speed_page.extraction("extraction_cuda.json"),

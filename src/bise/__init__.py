@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from bise.extraction.config import ExtractConfig
     from bise.jobs.bench import bench
     from bise.jobs.exporting import export
+    from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
+    from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
     from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
+    from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
     from bise.methods.pseudo_labels import pseudo_bias
@@ -41,6 +44,7 @@ __all__ = [
     "ExtractConfig",
     "Subnetwork",
     "TrainConfig",
+    "Verdict",
     "audit",
     "bench",
     "data",
@@ -48,6 +52,8 @@ __all__ = [
     "extract",
     "finetune",
     "fingerprint",
+    "judge",
+    "lightning_callback",
     "load",
     "pseudo_bias",
     "reestimate",
@@ -55,11 +61,18 @@ __all__ = [
     "report",
     "sites",
     "subnetwork",
+    "to_mlflow",
+    "to_tensorboard",
+    "to_wandb",
     "together",
+    "trainer_callback",
 ]
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
+    "jobs.loops.callbacks": ("lightning_callback", "trainer_callback"),
+    "jobs.loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
+    "measure.limits": ("Verdict", "judge"),
     "engine.config": ("TrainConfig",),
     "engine.processes": ("together",),
     "extraction.config": ("ExtractConfig",),

@@ -52,8 +52,8 @@ def _root(
 ) -> None:
     """Find the unbiased network inside a biased classifier, without changing one of its weights.
 
-    Exit codes: 0, done; 1, the run failed; 2, bad input; 3, done, but the output couldn't be written; 130, stopped by
-    Ctrl-C; 141, done, but the output's reader had left.
+    Exit codes: 0, done; 1, the run failed, or a check or a limit did; 2, bad input; 3, done, but the output couldn't
+    be written; 130, stopped by Ctrl-C; 141, done, but the output's reader had left.
     """
     VERBOSE.set(verbose)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bise.base.names import NETWORKS, VANILLA
 from bise.base.options import either
-from bise.base.output import show, show_json
+from bise.base.output import show, show_json, tell
 from bise.cli.completing import SPLITS, one_of
 from bise.cli.guard import guard
 from bise.cli.own import own_data
@@ -17,9 +18,12 @@ from bise.cli.shared import (
     DataOption,
     DeviceOption,
     FromOption,
+    GapOption,
     JsonOption,
+    JunitOption,
     ModelOption,
     TrustOption,
+    UnderOption,
     WeightsOption,
     WorkersOption,
     ZetaOption,
@@ -34,6 +38,10 @@ AuditedOption = Annotated[
         autocompletion=one_of((VANILLA, *NETWORKS)),
     ),
 ]
+
+if TYPE_CHECKING:
+    from bise.measure.audits import Audit
+    from bise.measure.limits import Verdict
 
 
 @own_data
@@ -61,16 +69,25 @@ def audit(
     older_run: Annotated[Path | None, typer.Option("--run", hidden=True)] = None,
     trust: TrustOption = False,
     workers: WorkersOption = None,
+    fail_under: UnderOption = None,
+    fail_gap: GapOption = None,
+    junit: JunitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How biased is it: groups with intervals, information, fairness, calibration, a probe."""
+    """How biased is it: groups with intervals, information, fairness, calibration, a probe.
+
+    With --fail-under or --fail-gap, exit code 1 where a limit isn't kept.
+    """
     with guard():
         from bise.base.errors import BadInput
-        from bise.base.files import finite
         from bise.cli.terminal import Bars
         from bise.jobs.audit import audit_job, default_network
+        from bise.jobs.limits import check_file, limits_of
         from bise.jobs.sources import given, given_for, trust_run
+        from bise.measure.limits import judge
 
+        limits = limits_of(fail_under or (), fail_gap or ())
+        check_file(junit, limits)
         run = one_run(run, older_run)
         if split not in (None, *SPLITS) and data is not None and Path(data).exists():
             raise BadInput(
@@ -88,12 +105,39 @@ def audit(
             found = audit_job(
                 network, load, run, of=of, zeta=zeta, split=split, same=same, workers=workers, progress=bars
             )
-        if as_json:
-            show_json(finite(found.as_dict()))
-        else:
-            where = f", on {split or 'test'}" if same or split else ""
-            at = "" if zeta is None else f" at ζ = {zeta:g}"
-            show(found if run is None else f"{run}, {of}{at}{where}:\n{found}")
+        verdicts = judge(found, under=limits[0], gap=limits[1])
+        where = (f" at ζ = {zeta:g}" if zeta is not None else "") + (f", on {split or 'test'}" if same or split else "")
+        _told(found, verdicts, "" if run is None else f"{run}, {of}{where}:\n", as_json=as_json)
+        _end(verdicts, junit, f"bise audit {run or model or from_run}", quiet=as_json)
+
+
+def _told(found: Audit, verdicts: Sequence[Verdict], title: str, *, as_json: bool) -> None:
+    """Print the audit, as JSON with the limits in it."""
+    from bise.base.files import finite
+
+    if as_json:
+        more = {"limits": [verdict.as_dict() for verdict in verdicts]} if verdicts else {}
+        show_json(finite(found.as_dict() | more))
+    else:
+        show(f"{title}{found}")
+
+
+def _end(verdicts: Sequence[Verdict], junit: Path | None, name: str, *, quiet: bool) -> None:
+    """Say what the limits come to, and end with exit code 1 where one isn't kept; noise alone doesn't fail a build."""
+    from bise.base.files import write_bytes
+    from bise.engine.processes import rank
+    from bise.reporting.junit import junit as as_junit
+
+    first = rank() == 0  # of several processes one writes and speaks
+    if junit is not None and first:
+        write_bytes(junit, as_junit(verdicts, name))
+    for verdict in verdicts if first else ():
+        if verdict.outcome != "passes":
+            tell(f"bise: {verdict}")
+        elif not quiet:
+            show(verdict)
+    if any(verdict.outcome == "fails" for verdict in verdicts):
+        raise typer.Exit(1)
 
 
 def report(

@@ -62,6 +62,28 @@ ZetaOption = Annotated[
 ExtractedArgument = Annotated[
     Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")
 ]
+UnderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-under",
+        help="A figure and its least share, as worst_group=0.8; also accuracy, unbiased, aligned, conflicting. Exit"
+        " code 1 where its whole 95 % interval is below; undecided, 0. May be given several times.",
+        metavar="FIGURE=SHARE",
+    ),
+]
+GapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-gap",
+        help="The largest share by which the best group may exceed the worst, as 0.1; or conflicting=0.1, by which"
+        " aligned samples may exceed conflicting ones. Exit codes as for --fail-under.",
+        metavar="SHARE",
+    ),
+]
+JunitOption = Annotated[
+    Path | None,
+    typer.Option("--junit", help="JUnit file to write for these limits: undecided ones count as skipped."),
+]
 
 
 def one_run(run: Path | None, older: Path | None) -> Path | None:

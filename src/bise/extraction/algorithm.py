@@ -56,14 +56,38 @@ def extract(
 ) -> Subnetwork:
     """Find the subnetwork of `model` that doesn't lean on b, on its own weights and device; the model is not changed.
 
-    `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays at
-    hand as `.last`; without it the last mask is returned. A run whose `margin` or `smoothing` is chosen for it and
-    gains little on `val` is repeated without them, and the better one is returned. A `budget`, a share of the model's
-    MACs or {"macs", "parameters" or "latency": share}, is what the shrunk network may take. `progress(label, done,
-    total)` and `log(row)` are told how it goes. `workers` processes read data that are not in memory; None is up to
-    four for picture files. The state is kept in the file `checkpoint`, every so many seconds; where it exists already,
-    the run goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside
-    it. What was done is in the result's `.record`.
+    A run whose `margin` or `smoothing` is chosen for it and gains little on `val` is repeated without them, and the
+    better one is returned.
+
+    Args:
+        model: Any classifier of x that returns logits [N, C], one logit a sample, a tuple, or an object with
+            `.logits`.
+        train: A data set or DataLoader that yields (x, y, b), with some samples that conflict with the bias.
+        val: An unbiased one. With it, the best mask on it is returned, and the last one stays at hand as `.last`;
+            without it the last mask is returned.
+        config: The settings; None is the default preset, `ExtractConfig()`.
+        sites: Names or patterns of the sites that get gates; None finds them.
+        budget: A share of the model's MACs, or {"macs", "parameters" or "latency": share}: what the shrunk network may
+            take.
+        bottleneck: The layer whose input z [N, d] the bias head reads, by its name; None finds the last linear layer.
+        workers: Processes that read data that are not in memory; None is up to four for picture files.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+        log: Called with a row of figures for each epoch; `bise.to_mlflow()` makes such a function.
+        checkpoint: A file that keeps the state. Where it exists already, the run goes on from there and ends as it
+            would have without the stop; a repeated run has a file of its own beside it.
+        checkpoint_every: Seconds from one state to the next.
+
+    Returns:
+        The subnetwork; what was done is in its `.record`.
+
+    Raises:
+        BadInput: No sample conflicts with the bias, no site or several bottlenecks are found, or data, settings or
+            weights can't be worked with; the sentence says which.
+
+    Example:
+        >>> sub = bise.extract(model, train, val=val, config=config)
+        >>> sub.units[0] < sub.units[1]  # open, all
+        True
     """
     config = ExtractConfig() if config is None else config
     check_kinds(model, config, ExtractConfig)

@@ -21,9 +21,23 @@ EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
 
 
 def report(run: str | Path, out: str | Path | None = None, *, progress: Progress | None = None) -> Path:
-    """Make a run's page, `report.html` in its folder or the file `out`, as `bise report` does; returns where it is.
+    """Make a run's page again, as `bise report` does.
 
     What the page lacks is gathered from the run's model and data, whose functions are called if the run is trusted.
+
+    Args:
+        run: A run folder.
+        out: The file to write; None is `report.html` in the folder.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        BadInput: The folder is no run, or can't be read.
+
+    Example:
+        >>> bise.report("runs/demo-0", "for-a-colleague.html")  # doctest: +SKIP
     """
     return report_job(Path(run), None if out is None else Path(out), progress=progress or silent)
 

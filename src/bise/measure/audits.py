@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from bise.data.core.guessing import guessed
 from bise.engine.checks import check_model, check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
+from bise.measure.answers import Answers, metric_frame
 from bise.measure.calibration import Sureness, calibration_by_group, expected_calibration_error, sureness_by_group
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
 from bise.measure.gaps import Gap, Gaps, gaps
@@ -85,6 +87,8 @@ class Audit:
     probe_skipped: str | None = None
     guessed: tuple[str, ...] = ()
     """Biases whose alignment is a guess: nobody gave it, and here target and bias go together by chance alone."""
+    answers: Answers = field(compare=False, repr=False)
+    """What each sample's label is, and what the model says; not part of `as_dict`."""
 
     @property
     def accuracy(self) -> float:
@@ -112,13 +116,35 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the group figures at the top, the rest below them."""
-        content = asdict(self)
+        content = {one.name: _plain(getattr(self, one.name)) for one in fields(self) if one.name != "answers"}
         return content.pop("groups") | content
 
     @property
     def warning(self) -> str:
         """What is said before everything else of a model that knows little or nothing; empty for others."""
         return "" if self.standing is None else self.standing.says
+
+    def to_metric_frame(self, metrics: Mapping[str, Callable[..., Any]] | None = None, *, by: str = "cell") -> Any:
+        """fairlearn's MetricFrame of the same answers, over the samples whose bias is known.
+
+        Args:
+            metrics: {name: metric(y_true, y_pred)}, as fairlearn takes them; left out, accuracy and count, and with
+                by="bias" and two classes the rates of selection, true and false positives as well.
+            by: Whose samples a row is about. "cell": of a target and a bias, so that the accuracies are those of
+                `by_group`, where groups are cells. "bias": of a bias alone, as fairlearn's own differences take it.
+
+        Returns:
+            A `fairlearn.metrics.MetricFrame`; labels are numbers in it, and groups have the names of the data set.
+
+        Raises:
+            BadInput: fairlearn is not installed (`pip install 'bise[fairness]'`), or `by` is unknown.
+
+        Example:
+            >>> audit = bise.audit(model, test)
+            >>> bool(audit.to_metric_frame().group_min()["accuracy"] == audit.worst_group)
+            True
+        """
+        return metric_frame(self.answers, metrics, by)
 
     def __str__(self) -> str:
         lines = [f"MIND: {one_line(self.warning)}"] if self.warning else []
@@ -185,12 +211,32 @@ def audit(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Audit a model or a subnetwork on `data`, which yields (x, y, b); the model is not changed.
+    """Audit a model or a subnetwork on `data`; the model is not changed.
 
-    On an unbiased test set no b is over-represented, so tell which are aligned: `aligned` is a mapping
-    {y: b}, or the cells of the training set, `bise.data.labels(train)`. Left out, the data set's own mapping
-    is used, or else what is most over-represented in `data`. `workers` processes read data that are not in memory;
-    None is up to four for picture files. `.standing` of the result says whether the model knows anything at all.
+    Args:
+        model: Any classifier of x that returns logits [N, C], one logit a sample, a tuple, or an object with
+            `.logits`; or a subnetwork.
+        data: A data set or DataLoader that yields (x, y, b).
+        aligned: Which b goes with which y: a mapping {y: b}, or the cells of the training set,
+            `bise.data.labels(train)`. On an unbiased test set no b is over-represented, so give it. Left out, the
+            data set's own mapping is used, or else what is most over-represented in `data`.
+        bottleneck: The layer whose input z [N, d] the probe reads, by its name; None finds the last linear layer.
+        probe: Whether a linear probe reads each bias from the bottleneck.
+        seed: For the probe's halves of the samples.
+        workers: Processes that read data that are not in memory; None is up to four for picture files.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        An `Audit`: accuracies with 95 % intervals, by group too, information in nats, fairness, calibration, the
+        probe. Its `.standing` says whether the model knows anything at all.
+
+    Raises:
+        BadInput: The data don't yield (x, y, b), a label has no logit, or a weight or logit is not finite.
+
+    Example:
+        >>> audit = bise.audit(model, test, aligned=bise.data.labels(train))
+        >>> audit.worst_group < audit.accuracy
+        True
     """
     check_model(model)
     data = unloaded(data)
@@ -237,6 +283,7 @@ def audit(
         without_bias=cells.unknown,
         probe_skipped=skipped,
         guessed=guess,
+        answers=Answers(cells=cells, predicted=predicted),
     )
 
 
@@ -316,6 +363,13 @@ def _gap(value: float, found: Gap | None) -> str:
     if found is None or found.interval is None:
         return f"{value:.3f}"
     return f"{value:.3f} [{found.interval[0]:.3f}, {found.interval[1]:.3f}]"
+
+
+def _plain(value: Any) -> Any:
+    """A field for JSON: dataclasses as dicts."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _subset(correct: Tensor, mask: Tensor) -> Subset:

@@ -70,9 +70,23 @@ class Sites(dict[str, int]):
 
 
 def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> Sites:
-    """{site: number of units}: where gates would go in `model`, by itself, as in the "paper", or by patterns.
+    """The sites, the places in a network that get gates, with their numbers of units.
 
-    `.left_out` says what gets no gate, and why; `print` shows it too.
+    Args:
+        model: Any module.
+        example: A batch of a few inputs, [n, …] or a dict of such tensors.
+        patterns: Names or patterns that choose sites, such as "layer*" or "fc:in", or "paper"; None finds them.
+
+    Returns:
+        {site: units}, in the order of the forward pass. `.left_out` says what gets no gate, and why; `print` shows it
+        too.
+
+    Raises:
+        BadInput: A pattern fits nothing, or the model can't run on the example.
+
+    Example:
+        >>> bise.sites(model, example)
+        {'1': 64, '3': 32}
     """
     placement = place(model, example, patterns=patterns)
     found = Sites({site.name: site.units for site in placement.sites})

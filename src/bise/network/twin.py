@@ -122,7 +122,23 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 over the name, type, shape and bytes of every parameter and buffer."""
+    """SHA-256 over the name, type, shape and bytes of every parameter and buffer.
+
+    Args:
+        model: Any module whose weights have values.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        BadInput: Weights have no shape or no value yet, or are quantised.
+
+    Example:
+        >>> before = bise.fingerprint(model)
+        >>> found = bise.audit(model, test)
+        >>> bise.fingerprint(model) == before
+        True
+    """
     _check_weights(model)
     return digest_of(named_tensors(model))
 

@@ -25,7 +25,26 @@ from bise.data.own.uses import BIAS, check_splits
 def image_folder(
     folder: str | Path, bias_csv: str | Path | None = None, *, split: str = "train", **how: Any
 ) -> TableData:
-    """One split of a folder of pictures as (x, y, b); the other arguments are those of `read_image_folder`."""
+    """One split of a folder of pictures as (x, y, b): `folder/split/class/file` or `folder/class/file`.
+
+    Args:
+        folder: The folder.
+        bias_csv: A csv with a column `file` and the biases. A file is named there by its path below `folder`, or by
+            its name alone where no other file has it. A picture without a row has no bias label (b = −1).
+        split: "train", "val" or "test".
+        **how: size=, which pictures need; fit=, which crops or pads them; bias= names columns of the csv, all others
+            if left out; file_column=, holdout=, seed=, channels=, transform=, and like=, a training set by which
+            labels are numbered.
+
+    Returns:
+        A data set whose x are uint8 pictures, transformed in batches.
+
+    Raises:
+        BadInput: Pictures or the csv can't be read, the size is missing, or the split is empty.
+
+    Example:
+        >>> train = bise.data.image_folder("faces", "faces.csv", size=224)  # doctest: +SKIP
+    """
     return one_split(read_image_folder(folder, bias_csv, **how), folder, split)
 
 

@@ -40,7 +40,24 @@ from bise.data.own.uses import ALL, PASSED_OVER, READ, check_arguments, check_sp
 
 
 def hugging_face(folder: str | Path, *, split: str = "train", **columns: Any) -> TableData:
-    """One split of a folder of `datasets.save_to_disk` as (x, y, b); the other arguments are `read_hugging_face`'s."""
+    """One split of a folder of `datasets.save_to_disk` as (x, y, b).
+
+    Args:
+        folder: The folder of a Dataset or DatasetDict, whose splits are used.
+        split: "train", "val" or "test".
+        **columns: target=, bias=, and image=, text= or features= name columns; all others are as for
+            `bise.data.table`.
+
+    Returns:
+        A data set whose `.names` say what its labels are called.
+
+    Raises:
+        BadInput: The folder can't be read, a column isn't there, or the split is empty.
+
+    Example:
+        >>> train = bise.data.hugging_face("reviews", target="liked", bias="about", text="text", tokenizer="vocab.txt")
+        ... # doctest: +SKIP
+    """
     return one_split(read_hugging_face(folder, **columns), folder, split)
 
 

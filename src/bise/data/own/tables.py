@@ -121,14 +121,6 @@ class Table:
         return data
 
 
-def table(path: str | Path, *, split: str = "train", **columns: Any) -> TableData:
-    """One split of a csv or parquet file as (x, y, b); the other arguments are those of `read_table`."""
-    data = read_table(path, **columns).split(split)
-    if data is None:
-        raise BadInput(f"{path} has no row of split {split!r}; name its column with split_column=, or set holdout=")
-    return data
-
-
 def read_table(
     path: str | Path,
     *,
