@@ -12,7 +12,7 @@ FIT = $(BIN)/python environment/fit.py # whether the wheels fit together
 ONE := OMP_NUM_THREADS=1 # the models of the tests are small: a second thread would mostly wait
 BESIDE := -n auto --maxprocesses 4 --dist loadfile # a file's tests share what they prepared
 
-.PHONY: demo test test-all lint docs site dist clean
+.PHONY: demo test test-all lint docs site dist extras clean
 
 demo: .venv/demo # stopped, it goes on
 	$(BIN)/bise demo --resume $(ARGS)
@@ -47,6 +47,10 @@ dist: .venv/release
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
+
+# each extra in an environment of its own; EXTRAS="data text" tries these alone
+extras: .venv/release
+	$(BIN)/python environment/extras.py $(EXTRAS) -- --constraint constraints.txt $(PIP_ARGS)
 
 .venv/torch: constraints.txt
 	$(PYTHON) -m venv .venv

@@ -26,8 +26,10 @@ HEAD = ["file", "command", "commit", "date", "version", "device", "torch", "n"]
 CHECKPOINTS = "--checkpoints FOLDER"
 COMMANDS = {
     "by_heart": "python benchmarks/by_heart.py --out results/by_heart.json",
+    "callbacks_cpu": "python benchmarks/callbacks.py --epochs 11",
     "corruptions": "python benchmarks/corruptions.py",
     "csv_check": "python benchmarks/csv_check.py",
+    "demo": "python benchmarks/demo.py --no-finetuning --out results/demo.json",
     "extraction_cpu": "python benchmarks/extraction.py --rho 0.95 --workers 0 --literal-batches 20"
     " --out results/extraction_cpu.json",
     "extraction_cuda": f"python benchmarks/extraction.py --scale full --seeds 10 11 12 --jobs default plain paper"
@@ -42,11 +44,13 @@ COMMANDS = {
     "madlibs_small": "python benchmarks/madlibs.py --small --seeds 0 --out results/madlibs_small.json",
     "memory": "python benchmarks/memory.py --out results/memory.json",
     "peers": "python benchmarks/peers.py",
+    "rivals": f"python benchmarks/rivals.py {CHECKPOINTS} --out results/rivals.json",
     "shrink_table": "python benchmarks/shrink_table.py",
     "soak": "python benchmarks/soak.py --runs 200 --out results/soak.json",
     "throughput": "python benchmarks/throughput.py --compiled --out results/throughput.json",
     "vanilla_biased_mnist": f"python benchmarks/vanilla.py --compiled --out results/vanilla_biased_mnist.json"
     f" {CHECKPOINTS}",
+    "what_can_go": "python benchmarks/what_can_go.py",
 }
 """{file: what writes it}, unless `bise reproduce` does."""
 FIRST = "0.1.0"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import by_heart
+import callbacks
 import corruptions
 import growth
 import last_layer
@@ -26,14 +27,18 @@ import recipes
 import shrink_table
 import speed_page
 import weights
+import what_can_go
 
+import demo
 from bise.base.errors import BadInput
 
 ROOT = Path(__file__).parent.parent
 END = "<!-- end of table -->"
 TABLES: dict[str, Callable[[], str]] = {
     "by_heart.py": by_heart.page,
+    "callbacks.py": callbacks.page,
     "corruptions.py": corruptions.page,
+    "demo.py": demo.page,
     "extraction.py": lambda: speed_page.extraction("extraction_cuda.json"),
     "extraction.py agreement": lambda: speed_page.agreement("extraction_cuda.json"),
     "extraction.py small": lambda: speed_page.extraction("extraction_cpu.json"),
@@ -48,6 +53,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "throughput.py": speed_page.throughput,
     "vanilla.py": speed_page.vanilla,
     "weights.py": weights.page,
+    "what_can_go.py": what_can_go.page,
 }
 """{what stands after `benchmarks/` in the mark: the table}."""
 

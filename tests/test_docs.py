@@ -7,6 +7,7 @@ writes the output into them. A page that "continues quickstart.md" runs in what 
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
 import os
 import pkgutil
@@ -14,14 +15,18 @@ import re
 import shlex
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import bise
+import bise.data
 from bise.cli.app import app
 from bise.data import names
 from bise.jobs.recipes import RECIPES
+from bise.methods.rivals.listed import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -31,6 +36,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.
 OF_A_READER = {"nets.py"}
 """Files that a reader is to write."""
 CONTINUES = "<!-- continues quickstart.md -->"
+LIGHTNING = "ignore:.*isinstance.treespec, LeafSpec:FutureWarning"  # Lightning's own call of torch
 CONTINUING = [page for page in PAGES if CONTINUES in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -130,6 +136,11 @@ def test_every_data_set_and_recipe_is_told_of():
         assert name in help_
 
 
+def test_every_listed_method_is_told_of():
+    page = (DOCS / "bench.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in METHODS)
+
+
 def python_of(page: Path) -> str:
     """The page's Python in one piece, its lines where they are in the page, so that an error names the line."""
     text = page.read_text(encoding="utf-8")
@@ -157,12 +168,34 @@ def test_the_quick_start(quickstart):
     assert gain > 0.1
 
 
+@pytest.mark.filterwarnings(
+    LIGHTNING, "ignore:.*does not have many workers", "ignore:.*smaller than the logging interval"
+)
 @pytest.mark.parametrize("page", CONTINUING, ids=lambda page: page.name)
 def test_a_page_that_continues(page, quickstart, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = python_of(page)
     assert code.strip(), "a page without Python that runs belongs elsewhere"
     exec(compile(code, str(page), "exec"), dict(quickstart))
+
+
+PUBLIC = [
+    test
+    for module in (bise, bise.data)
+    for name in module.__all__
+    for test in doctest.DocTestFinder().find(getattr(module, name), f"{module.__name__}.{name}", globs={})
+    if test.examples and not isinstance(getattr(module, name), types.ModuleType)
+]
+
+
+@pytest.mark.parametrize("example", PUBLIC, ids=lambda test: test.name)
+def test_examples_of_docstrings(example, quickstart, tmp_path, monkeypatch):
+    """The reference's examples, each in what the quick start leaves behind."""
+    monkeypatch.chdir(tmp_path)
+    example.globs = dict(quickstart)
+    said = []
+    doctest.DocTestRunner(verbose=False).run(example, out=said.append)
+    assert "".join(said) == ""
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sysconfig
 import venv
@@ -116,5 +117,15 @@ def test_timm_and_transformers_import_for_a_users_own_code(environment):
 
 def test_make_looks_at_what_it_installed():
     makefile = (FIT.parent.parent / "Makefile").read_text(encoding="utf-8")
-    assert makefile.count("\t$(FIT)\n") == makefile.count("$(INSTALL) --editable") == 2
+    for target in ("demo", "dev"):  # the others add what needs no torch
+        recipe = makefile.partition(f".venv/{target}:")[2].partition("touch")[0]
+        assert recipe.index("$(INSTALL) --editable") < recipe.index("\t$(FIT)\n")
     assert "vision,text" in makefile.partition(".venv/demo:")[2].partition("touch")[0]
+
+
+def test_every_extra_is_tried_by_itself():
+    """`make extras` has a program for each; it takes minutes and a network, so that the workflow runs it."""
+    script = runpy.run_path(str(FIT.parent / "extras.py"))
+    assert set(script["PROGRAMS"]) == {script["NONE"], *script["extras"]()}
+    for program in script["PROGRAMS"].values():
+        compile(script["START"] + program, "a program", "exec")

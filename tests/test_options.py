@@ -135,7 +135,7 @@ def test_words():
         ("keep_worse=True takes it; baseline=False selects", "--keep-worse takes it; --no-baseline selects"),
         ("wrap it in Labelled(dataset, y=…, b=…)", "wrap it in Labelled(dataset, y=…, b=…)"),
         ("gamma=-1.0 must be a number; on='test' is unknown", "gamma=-1.0 must be a number; on='test' is unknown"),
-        ("what these rows are for with like=…", "what these rows are for with --run"),
+        ("what these rows are for with like=…", "what these rows are for with RUN, as in bise audit RUN --data"),
         ("go on with resume=True, or out=…", "go on with --resume, or --out"),
         ("resume=Truely", "resume=Truely"),
     ],

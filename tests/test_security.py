@@ -20,7 +20,7 @@ import bise
 from bise import BadInput
 from bise.cli.app import app
 from bise.data.core.coders import coder_of
-from bise.data.own.folders import read_hugging_face
+from bise.data.own.hugging_face import read_hugging_face
 from bise.data.own.tables import read_table
 from bise.data.sets.cifar10 import cifar10
 from bise.network.architectures.pretrained import bert
@@ -44,7 +44,7 @@ ALLOWED = {  # what looks dangerous, and where it is meant
     ("__init__.py", "import_module"): "our own modules, when they are asked for",
     ("jobs/exporting.py", "torch.export.load"): "the file that was written a moment ago",
     ("studies/origin.py", "subprocess"): "git, asked which commit our own source is of",
-    ("data/own/folders.py", "datasets.load_from_disk"): "Arrow files and JSON",
+    ("data/own/hugging_face.py", "datasets.load_from_disk"): "Arrow files and JSON",
 }
 LOADERS = {"import_module", "load_from_disk", "from_pretrained", "get_state_dict"}
 

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from bise.engine.processes import together
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
+    from bise.jobs.bench import bench
     from bise.jobs.exporting import export
+    from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
+    from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
+    from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
+    from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
     from bise.methods.pseudo_labels import pseudo_bias
@@ -40,29 +45,43 @@ __all__ = [
     "ExtractConfig",
     "Subnetwork",
     "TrainConfig",
+    "Verdict",
     "audit",
+    "bench",
     "data",
     "export",
     "extract",
     "finetune",
     "fingerprint",
+    "judge",
+    "lightning_callback",
     "load",
     "pseudo_bias",
     "reestimate",
     "refit",
+    "report",
     "shrink",
     "sites",
     "subnetwork",
+    "to_mlflow",
+    "to_tensorboard",
+    "to_wandb",
     "together",
+    "trainer_callback",
 ]
 
 _HOMES = {
     "measure.audits": ("Audit", "audit"),
+    "jobs.loops.callbacks": ("lightning_callback", "trainer_callback"),
+    "jobs.loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
+    "measure.limits": ("Verdict", "judge"),
     "engine.config": ("TrainConfig",),
     "engine.processes": ("together",),
     "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
+    "jobs.bench": ("bench",),
     "jobs.exporting": ("export",),
+    "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),

@@ -224,7 +224,7 @@ def _runs(base):
 
 
 OWN = "--model test_bad_input:make --data test_bad_input:splits"
-TABLE = "--target hired --bias sex --split fold"
+TABLE = "--target hired --bias sex --split-column fold"
 PICTURES = f"--model test_bad_input:five_features {TABLE} --image file --size 4"
 NET = "--model test_bad_input:five_features --data {w}/rows.csv"
 
@@ -281,7 +281,7 @@ BAD = [
     ("audit --model test_bad_input:make --data test_bad_input:no_test", "has no split 'test'"),
     (f"audit {OWN} --run {{w}}/nothing", "does not exist"),
     (f"audit {OWN} --run {{w}}/run_other_weights", "are not the ones"),
-    (f"audit {OWN} --from {{w}}/run", "--from brings model"),
+    (f"audit {OWN} --from {{w}}/run", "a run brings model"),
     ("audit --from {w}/nothing", "does not exist"),
     ("audit --from {w}/file.txt", "can't be read"),
     ("audit --model test_bad_input:too_few_classes --data test_bad_input:splits", "out of range"),
@@ -346,14 +346,14 @@ BAD = [
     (f"extract {OWN} --out {{w}}/file.txt", "is no run of bise"),
     (f"extract {OWN} --out {{w}}/run", "holds a run of another configuration"),
     (f"extract {OWN} --out {{w}}/run_newer", "newer than 2"),
-    (f"extract {OWN} --from {{w}}/run --out {{out}}", "--from brings model"),
+    (f"extract {OWN} --from {{w}}/run --out {{out}}", "a run brings model"),
     # tables
     ("extract --model test_bad_input:five_features --data {w}/rows.csv --out {out}", "needs a target"),
     (f"extract {NET} {TABLE} --size 16 --out {{out}}", "--size is for a column that --image names"),
     (f"extract {NET} {TABLE} --length 5 --out {{out}}", "--length is for a column that --text names"),
     (f"extract {NET} --target hierd --out {{out}}", "has no column 'hierd'; it has 'hired'"),
     (f"extract {NET} --target hired --bias sx --out {{out}}", "has no column 'sx'"),
-    (f"extract {NET} --target hired --out {{out}}", "bias"),
+    (f"extract {NET} --target hired --split-column fold --out {{out}}", "bias"),
     (f"extract {NET} --target hired --bias hired --out {{out}}", "hired"),
     (f"extract {NET} {TABLE} --features age,colour --out {{out}}", "has no column 'colour'"),
     (f"extract {NET} {TABLE} --holdout 0.1,0.2 --out {{out}}", "holdout"),
@@ -394,10 +394,10 @@ BAD = [
     ("data check {w}/one_class.csv --target hired", "one class only"),
     ("data check {w}/no_target.csv --target hired", "is empty in 1 of 49 rows"),
     ("data check {w}/odd_target.csv --target hired", "0.5, which is no whole number"),
-    ("data check {w}/odd_split.csv --target hired --split fold", "'Tuesday'"),
+    ("data check {w}/odd_split.csv --target hired --split-column fold", "'Tuesday'"),
     ("data check {w}/no_bias.csv --target hired --bias sex", "sex"),
     ("data check {w}/rows.csv --target hired --files", "--files opens pictures"),
-    ("data check {w}/no_picture.csv --target hired --image file --files", "file"),
+    ("data check {w}/no_picture.csv --target hired --split-column fold --image file --files", "file"),
     ("data check {w}/nothing", "holds no picture"),
     ("data check {w}/one_kind", "one class only"),
     ("data check {w}/pics --target hired", "--target has no meaning"),
@@ -419,7 +419,7 @@ BAD = [
     (f"extract {PICTURES} --data {{w}}/absent.csv --out {{out}}", "nowhere.png can't be read"),
     # sheets and downloads
     ("data sheet {w}/pics --out {out}.jpg", "should end in .png"),
-    ("data sheet {w}/rows.csv --target hired --out {out}.png", "no picture [1 or 3, H, W]"),
+    ("data sheet {w}/rows.csv --target hired --split-column fold --out {out}.png", "no picture [1 or 3, H, W]"),
     ("data sheet {w}/pics --split dev --out {out}.png", "split='dev' is unknown"),
     ("data sheet {w}/pics --split test --out {out}.png", "has no split 'test'"),
     ("data sheet {w}/pics --out {w}/file.txt/a.png", "can't be"),

@@ -81,7 +81,7 @@ def test_from_a_csv_file_to_a_file_to_deploy(people, tmp_path):
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     own = [*weights, "--data", people, *columns, "--split-column", "part"]
     out = tmp_path / "run"
-    run("extract", *weights, "--data", people, *columns, "--split", "part", "--out", out, *QUICK)
+    run("extract", *weights, "--data", people, *columns, "--split-column", "part", "--out", out, *QUICK)
     summary = json.loads((out / "summary.json").read_text())
     audited = json.loads(run("audit", *own, "--run", out, "--json").stdout)
     assert audited["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])
@@ -106,10 +106,10 @@ def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
     kept = [row for row in rows if row[-1] == "test" and row[-3] != "ant"]  # no training rows, and not every class
     with new.open("w", newline="") as file:
         csv.writer(file).writerows([head, *kept])
-    found = json.loads(run("audit", "--run", out, "--data", new, *columns, "--json").stdout)
+    found = json.loads(run("audit", out, "--data", new, *columns, "--json").stdout)
     with new.open("w", newline="") as file:
         csv.writer(file).writerows([row[:-1] for row in (head, *kept)])
-    unsplit = ["audit", "--run", out, "--data", new, *columns[:4]]
+    unsplit = ["audit", out, "--data", new, *columns[:4]]
     assert json.loads(run(*unsplit, "--json").stdout) == found
     assert run(*unsplit).stdout.startswith(f"{out}, subnetwork:")
     test = table(people, target="kind", bias="colour", split_column="part", split="test")
@@ -120,23 +120,23 @@ def test_a_run_is_audited_on_other_rows_as_its_own_were_read(people, tmp_path):
     right = sub(test.dataset.tensors[0][some]).argmax(1) == test.y[some]
     assert found["accuracy"] == pytest.approx(float(right.double().mean()))
     # what is aligned is the run's training set's to say
-    whole = json.loads(run("audit", "--run", out, "--json").stdout)
+    whole = json.loads(run("audit", out, "--json").stdout)
     assert found["aligned"]["n"] + found["conflicting"]["n"] == len(kept)
     assert 0 < found["aligned"]["n"] < whole["aligned"]["n"]
     for odd, sentence in (
         (["--weights", tmp_path / "model.safetensors"], "--weights are for a model that --model names"),
         (["--target", "kind"], "--target describes data of your own; name them with --data"),
-        (["--of", "dense"], "--of 'dense' is unknown; use subnetwork, refitted, finetuned, dense_finetuned"),
+        (["--of", "dense"], "--of 'dense' is unknown; use vanilla, subnetwork, refitted, finetuned, dense_finetuned"),
     ):
         refused = CliRunner().invoke(app, ["audit", "--run", str(out), *map(str, odd)])
         assert (refused.exit_code, sentence in refused.stderr) == (2, True), refused.output
     run("finetune", out, "--epochs", "1")
-    said = run("audit", "--run", out, "--of", "finetuned").stdout
+    said = run("audit", out, "--of", "finetuned").stdout
     assert said.startswith(f"{out}, finetuned, on test:")
     people.write_text("\n".join(people.read_text().splitlines()[:-1]))  # a row less
     refused = CliRunner().invoke(app, ["finetune", str(out), "--epochs", "1"])
     assert (refused.exit_code, "test changed since" in refused.stderr) == (2, True), refused.output
-    assert "test isn't what it was when" in run("audit", "--run", out).stderr
+    assert "test isn't what it was when" in run("audit", out).stderr
 
 
 def test_edited_names_and_features_are_found_by_verify(people, tmp_path):
@@ -224,7 +224,7 @@ def test_the_new_commands_have_help_with_an_example():
 def test_a_test_split_without_a_class_is_told_of(people, tmp_path):
     rows = people.read_text().splitlines()
     people.write_text("\n".join(row for row in rows if not (",cat," in row and row.endswith(",test"))))
-    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
+    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split-column", "part"]
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
     notes = json.loads((tmp_path / "run/summary.json").read_text())["notes"]
@@ -236,7 +236,7 @@ def test_a_test_split_without_conflicting_rows_is_told_of(people, tmp_path):
     pairs = ("ant,blue,test", "bee,green,test", "cat,red,test")
     kept = [row for row in rows if not row.endswith(",test") or row.endswith(pairs)]
     people.write_text("\n".join([head, *kept]))
-    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split", "part"]
+    own = ["--data", people, "--target", "kind", "--bias", "colour", "--split-column", "part"]
     weights = ["--model", "test_own_data:make", "--weights", tmp_path / "model.safetensors"]
     result = run("extract", *weights, *own, "--out", tmp_path / "run", *QUICK)
     assert "test has no sample that conflicts with colour" in result.stderr

@@ -34,7 +34,8 @@ import bise
 from bise import BadInput
 from bise.data.core.cache import _whole
 from bise.data.core.coders import coder_of, word_pieces
-from bise.data.own.folders import read_hugging_face, read_image_folder
+from bise.data.own.folders import read_image_folder
+from bise.data.own.hugging_face import read_hugging_face
 from bise.data.own.tables import read_table
 from bise.data.sets.celeba import celeba
 from bise.data.sets.cifar10 import cifar10

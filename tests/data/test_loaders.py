@@ -14,6 +14,7 @@ from bise import BadInput, BiseWarning
 from bise.data import Labelled, labels
 from bise.data.core.contract import unloaded
 from bise.engine.inputs import Inputs
+from bise.jobs.steps import split_of
 from conftest import Stream, toy, toy_model, trained
 
 BRIEF = {"upsilon": 1, "tau_min": 0.6, "head_epochs": 2, "steps": 4}
@@ -70,6 +71,19 @@ def test_every_verb_gives_the_same_as_with_its_data_set(model):
     guessed = [bise.pseudo_bias(toy_model, one) for one in (train, loaders[0])]
     assert torch.equal(guessed[0].b, guessed[1].b)
     assert guessed[0].quality == guessed[1].quality
+
+
+def test_other_functions_that_take_data(model):
+    """Those beside the five verbs: BatchNorm's statistics, wrong labels on purpose, and a command's splits."""
+    train = toy()
+    loader = DataLoader(train, batch_size=7, shuffle=True)
+    sub = bise.subnetwork(model, {"2": torch.arange(16) % 2 == 0}, example=train.tensors[0][:2])
+    again = [bise.reestimate(sub, data) for data in (train, loader)]
+    assert bise.fingerprint(again[0].network) == bise.fingerprint(again[1].network)
+    plain = [(x, y, b) for x, y, b in train]
+    for data in (loader, plain, DataLoader(plain, batch_size=7)):
+        assert torch.equal(bise.data.noisy_bias(data, 0.3).b, bise.data.noisy_bias(train, 0.3).b)
+    assert torch.equal(split_of(lambda name: loader, "train").y, train.y)
 
 
 def test_a_collate_fn_is_respected(model):

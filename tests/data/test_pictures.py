@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 from bise import BadInput, BiseWarning
-from bise.data import Labelled, PictureFiles, Transform
+from bise.data import Labelled, PictureFiles, Transform, table
+from bise.data.core.identity import data_sha256
 from bise.data.core.pictures import check_pictures, read_picture
 from bise.engine.inputs import Inputs
 
@@ -184,3 +185,48 @@ def test_names_that_cant_be_printed_or_opened(tmp_path):
     assert "too long" in found[long]
     with pytest.raises(BadInput, match="more than 89,478,485 pixels"):
         PictureFiles([odd], size=100_000)
+
+
+def test_a_picture_of_another_ratio_is_squashed_cropped_or_padded(tmp_path):
+    """4 × 8 pixels, black, red, green and blue quarters from left to right, at a size of 4 × 4."""
+    wide = np.zeros((4, 8, 3), np.uint8)
+    for i in range(3):
+        wide[:, 2 * i + 2 : 2 * i + 4, i] = 255
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+
+    def at(fit, size=(4, 4)):
+        return PictureFiles([tmp_path / "wide.png"], size=size, fit=fit)[0]
+
+    whole = torch.from_numpy(wide).permute(2, 0, 1)
+    assert torch.equal(at("crop"), whole[:, :, 2:6])
+    assert torch.equal(
+        at("squash"), torch.from_numpy(np.array(Image.fromarray(wide).resize((4, 4), 2))).permute(2, 0, 1)
+    )
+    padded = at("pad")
+    half = torch.from_numpy(np.array(Image.fromarray(wide).resize((4, 2), 2))).permute(2, 0, 1)
+    assert torch.equal(padded[:, 1:3], half)
+    assert not padded[:, [0, 3]].any()
+    for fit in ("squash", "crop", "pad"):  # nothing is to be done about a ratio that fits
+        assert torch.equal(at(fit, (4, 8)), whole)
+    with pytest.raises(BadInput, match="fit='stretch' is unknown"):
+        at("stretch")
+
+
+def test_squashing_is_said_by_who_reads_a_table(tmp_path):
+    Image.fromarray(COLOUR).save(tmp_path / "wide.png")  # 6 × 4
+    exif = Image.Exif()
+    exif[0x0112] = 6  # on its side
+    Image.fromarray(COLOUR).save(tmp_path / "turned.png", exif=exif)
+    (tmp_path / "a.csv").write_text("f,y\nwide.png,0\nturned.png,1\n")
+    how = {"target": "y", "image": "f"}
+    with pytest.warns(
+        BiseWarning, match=r"2 of 2 pictures .*wide.png is 6 × 4 pixels and becomes 8 × 8; give fit='crop'"
+    ):
+        table(tmp_path / "a.csv", **how, size=8)
+    with pytest.warns(BiseWarning, match=r"1 of 2 pictures .*turned.png is 4 × 6 pixels and becomes 12 × 8"):
+        table(tmp_path / "a.csv", **how, size=(8, 12))
+    for fit in ("squash", "crop", "pad"):
+        data = table(tmp_path / "a.csv", **how, size=8, fit=fit)
+        assert data[0][0].shape == (3, 8, 8)
+    hashes = {fit: data_sha256(table(tmp_path / "a.csv", **how, size=8, fit=fit)) for fit in ("squash", "crop", "pad")}
+    assert len(set(hashes.values())) == 3

@@ -179,6 +179,7 @@ class Small(torch.nn.Module):
         return self.fc(self.body(x).relu().mean((2, 3)))  # one site
 
 
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
 def test_extraction_learns_the_same_from_memory_and_from_files(files):
     torch.manual_seed(0)
     model = Small()

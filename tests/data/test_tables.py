@@ -158,7 +158,7 @@ def test_features_that_can_not_be_made_are_named_with_their_file(tmp_path):
         table(new, target="y", bias="b", like=train)
     with pytest.raises(BadInput, match=r"none.csv: no column is left for the features; name them with features=…"):
         table(write(tmp_path, "y,b\n0,0\n1,1\n", "none.csv"), target="y", bias="b")
-    ids = write(tmp_path, "id,y,b\n" + "".join(f"n{i},{i % 2},{i % 3 % 2}\n" for i in range(1001)), "ids.csv")
+    ids = write(tmp_path, "id,y,b\n" + "".join(f"n{i % 1001},{i % 2},{i % 3 % 2}\n" for i in range(1002)), "ids.csv")
     with pytest.raises(BadInput, match=r"ids.csv: column 'id' has 1,001 different texts, .* with features=…"):
         table(ids, target="y", bias="b")
 
@@ -167,7 +167,8 @@ def test_cells_of_new_rows_that_tell_nothing_are_told_of(tmp_path):
     """200 rows; of wage 20 % are empty in training, of the rest none."""
     head = "age,wage,town,y,b"
     rows = [
-        [str(i), "" if i % 5 == 0 else "7", "AB"[i % 2], "no" if i % 3 else "yes", str(i % 4 // 2)] for i in range(200)
+        [str(i + 0.5), "" if i % 5 == 0 else "7", "AB"[i % 2], "no" if i % 3 else "yes", str(i % 4 // 2)]
+        for i in range(200)
     ]
 
     def file(change):
@@ -324,7 +325,7 @@ def test_pictures_of_a_table_come_from_beside_it_or_from_root(tmp_path):
     data = table(path, target="y", image="f", size=2)
     assert [data[i][0].mean().item() for i in (0, 1)] == [0, 1]
     other = write(tmp_path, "f,y\n0.png,0\n1.png,1\n", "b.csv")
-    assert table(other, target="y", image="f", size=(4, 3), root=tmp_path / "in")[1][0].shape == (3, 4, 3)
+    assert table(other, target="y", image="f", size=(4, 3), fit="pad", root=tmp_path / "in")[1][0].shape == (3, 4, 3)
     with pytest.raises(BadInput, match=r"names no file in 1 of 2 rows \(row 2"):
         table(write(tmp_path, "f,y\n0.png,0\n,1\n", "c.csv"), target="y", image="f", size=2)
 
@@ -486,7 +487,7 @@ def test_pictures_inside_a_parquet_file(tmp_path, form):
     assert check_pictures(data.dataset) == {}
     broken = [files[0], b"no picture", None, files[3]] if form == "bytes" else [None, {"bytes": b"x", "path": None}] * 2
     pandas.DataFrame({"y": ["a", "b"] * 2, "b": ["u", "u", "v", "v"], "img": broken}).to_parquet(path)
-    data = table(path, target="y", bias="b", image="img", size=4)
+    data = table(path, target="y", bias="b", image="img", size=4, fit="crop")
     assert len(check_pictures(data.dataset)) == (2 if form == "bytes" else 4)
     with pytest.raises(BadInput, match=r"a.parquet, row 2 can't be read as a picture \(it is no picture"):
         data[1]

@@ -18,6 +18,7 @@ from bise import BadInput, BiseWarning, ExtractConfig
 from bise.base.files import finite
 from bise.data import Labelled
 from bise.extraction.early_stopping import cannot_flip, coast
+from bise.extraction.loop import replaces
 from bise.extraction.scores import cuts
 from bise.network.placement import place
 from conftest import learned_by_heart, toy, toy_inputs, toy_model, trained
@@ -430,6 +431,7 @@ def test_margins_where_the_model_has_more_classes_than_the_data(data):
     assert found.record["history"][0]["cross_entropy"] != plain.record["history"][0]["cross_entropy"]
 
 
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
 @pytest.mark.parametrize(("share", "margin", "smoothing"), [(1.0, 0.4, 0.2), (0.9, 0.0, 0.0)])
 def test_margins_and_smoothing_are_for_models_that_know_their_training_set_by_heart(share, margin, smoothing):
     """One unit an input, and inputs that give y away, but for some: then the model's even accuracy is known."""
@@ -494,7 +496,7 @@ def test_margins_that_gain_little_compete_with_none(by_heart, seed):
     assert [row for row in rows if "run" in row] == [row | {"run": 2} for row in told["neither"].record["history"]]
 
 
-@pytest.mark.parametrize("stopped", ["extracting", "extracting, without margins"])
+@pytest.mark.parametrize("stopped", ["extracting, run 1 of at most 2", "extracting, run 2 of 2, without margins"])
 def test_a_stop_in_either_run_changes_nothing(by_heart, tmp_path, stopped):
     net, train, val = by_heart
     config = ExtractConfig(**QUICK, lr=0.1, validate_every=1)
@@ -538,12 +540,50 @@ def test_masks_compete_with_the_model_itself_on_val():
     with pytest.warns(bise.BiseWarning, match=said):
         found = bise.extract(two_units(), train, val=val, config=config)
     on_val = {"on": "val, unbiased", "value": 1.0, "model": 1.0}
-    assert found.record["selection"] == {"kind": "best", "epoch": 0, **on_val}
+    assert found.record["selection"] == {"kind": "best", "epoch": 0, **on_val, "constant": 2}
     assert all(mask.all() for mask in found.masks.values())
     assert not all(mask.all() for mask in found.last.masks.values())
-    alone = bise.extract(two_units(), train, val=val, config=replace(config, baseline=False))
+    with pytest.warns(BiseWarning, match="every mask that was judged gives each sample of val one class, and so does"):
+        alone = bise.extract(two_units(), train, val=val, config=replace(config, baseline=False))
     assert alone.record["selection"]["epoch"] > 0
     assert alone.record["selection"]["value"] == 0.5
+
+
+def test_a_constant_mask_is_refused_where_it_ties_with_the_model():
+    """The model answers b, so that it is right on half of val, and so is a mask that answers the same to everything."""
+    y = torch.arange(600) % 2
+    b = torch.where(torch.arange(600) < 540, y, 1 - y)
+    train = Labelled(TensorDataset(nn.functional.one_hot(b, 2).float() * 9), y=y, b=b)
+    b = torch.where(torch.arange(600) < 300, y, 1 - y)
+    val = Labelled(TensorDataset(nn.functional.one_hot(b, 2).float() * 9), y=y, b=b)
+    config = ExtractConfig(**QUICK, gamma=1000.0, lr=1.0, mi="batch", sampler="natural", validate_every=1)
+    refused = (
+        "no mask that tells classes apart was as good on val .* 4 of 4 masks gave every sample one class, and were"
+    )
+    with pytest.warns(BiseWarning, match=f"{refused} refused as constant"):
+        found = bise.extract(two_units(), train, val=val, config=config)
+    assert found.record["selection"] == {
+        "kind": "best", "epoch": 0, "on": "val, unbiased", "value": 0.5, "model": 0.5, "constant": 4,
+    }  # fmt: skip
+    assert all(mask.all() for mask in found.masks.values())
+    answers = found.last(val.tensors[0]).argmax(1)
+    assert len(answers.unique()) == 1, "the last mask is still at hand, and is constant indeed"
+
+
+@pytest.mark.parametrize(
+    ("value", "constant", "ties", "taken"),
+    [
+        (0.6, (False, False), False, True),
+        (0.5, (False, False), False, False),
+        (0.5, (False, False), True, True),
+        (0.9, (True, False), True, False),  # this one gives every sample one class, and the best so far doesn't
+        (0.1, (False, True), False, True),
+        (0.6, (True, True), False, True),  # there is nothing else
+        (0.4, (True, True), True, False),
+    ],
+)
+def test_which_mask_takes_the_place_of_a_best_one_with_half_of_val(value, constant, ties, taken):
+    assert replaces(value, 0.5, constant=constant, ties=ties) == taken
 
 
 def test_a_mask_as_good_as_the_model_is_preferred():

@@ -28,7 +28,7 @@ y, b = [i % 2 for i in range(16)], [i // 2 % 2 for i in range(16)]
 lines = [f"you are a {adjectives[y[i]]} {groups[b[i]]} {'very ' * i} person" for i in range(16)]
 data = Labelled(Sentences(lines, word_pieces(vocabulary, 220)), y=y, b=b, aligned=[0, 1])
 config = bise.ExtractConfig(steps=1, upsilon=1, head_epochs=1, head_steps=1, batch_size=8, tau_min=0.5, lr=1.0)
-sub = bise.extract(model, data, config=config)
+sub = bise.extract(model, data, config=config, sites="paper")
 masks = {name: torch.arange(len(mask)) % 4 > 0 for name, mask in sub.masks.items()}
 sub = bise.subnetwork(model, masks)
 example = Inputs(data, torch.device("cpu")).example(4)

@@ -70,7 +70,7 @@ def commands(folder, mnist):
         "shrink": (["shrink", run, "--out", run / "small.pt2"], True),
         "export": (["export", run, folder / "small.onnx"], True),
         "report": (["report", run], True),
-        "audit": (["audit", "--run", run], True),
+        "audit": (["audit", run], True),
         "verify": (["verify", run], True),
     }
 

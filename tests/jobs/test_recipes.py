@@ -334,7 +334,7 @@ def test_too_small_a_trial_is_refused_before_training(tmp_path, data_root):
         (["extract"], "--model is missing"),
         (["extract", "--model", "a:b"], "--data is missing"),
         (["extract", "--from", "nowhere"], "does not exist"),
-        (["extract", "--from", "nowhere", "--model", "a:b"], "--from brings model, weights and data"),
+        (["extract", "--from", "nowhere", "--model", "a:b"], "a run brings model, weights and data"),
     ],
 )
 def test_bad_commands_end_in_one_sentence(tmp_path, arguments, expected):

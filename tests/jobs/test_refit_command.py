@@ -83,7 +83,7 @@ def test_extract_refit_shrink_verify_report(folder, tmp_path):
     sub, saved = (bise.load(folder / name, model_of(folder)) for name in ("subnetwork", "refitted"))
     expected = bise.refit(sub, splits("train"), val=splits("val"), on="val")
     assert torch.equal(saved.network[5].weight, expected.network[5].weight)
-    audited = json.loads(good("audit", "--run", folder, "--of", "refitted", "--json").stdout)
+    audited = json.loads(good("audit", folder, "--of", "refitted", "--json").stdout)
     assert audited["unbiased"] == pytest.approx(summary["refitted"]["unbiased"])
     good("finetune", folder, "--epochs", "1")
     good("shrink", folder, "--of", "refitted", "--out", tmp_path / "small.pt2")
@@ -100,6 +100,42 @@ def test_extract_refit_shrink_verify_report(folder, tmp_path):
     assert "The refitted network differs in its last layer alone" in page
     assert f"bise refit {folder} --on val" in page
     assert f"bise shrink {folder} --of refitted --out" in page
+
+
+def test_extract_ends_with_a_refit_where_that_is_asked_for(extracted, folder, tmp_path):
+    source = json.loads((extracted / "config.json").read_text())["source"]
+    own = ["--model", source["model"], "--weights", source["weights"], "--data", source["data"]]
+    out = tmp_path / "both"
+    how = ["--steps", "5", "--upsilon", "1", "--batch-size", "60"]
+    said = good("extract", *own, *how, "--max-macs", "0.4", "--refit", "--out", out).stdout
+    assert "refit: 5 fitted anew on 600 samples of train, L2" in said
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["subnetwork"]["shrunk"]["macs"]["shrunk"] <= 0.4 * summary["subnetwork"]["shrunk"]["macs"]["dense"]
+    sub, refitted = (bise.load(out / name, model_of(out)) for name in ("subnetwork", "refitted"))
+    assert not sub.owned
+    expected = bise.refit(sub, splits("train"), val=splits("val"), keep_worse=True)
+    figures = expected.record["val"]
+    worse = figures["after"]["unbiased"] < figures["before"]["unbiased"]
+    assert summary["refitted"]["fit"]["refused"] == worse
+    assert refitted.owned == (set() if worse else {"5.weight", "5.bias"})
+    assert torch.equal(refitted.network[5].weight, (sub if worse else expected).network[5].weight)
+    assert set(promises(out).values()) == {"holds"}
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "--max-macs 0.4" in page
+    assert "--refit --out" in page
+    assert "bise refit" not in page
+    assert "holds this run, finished" in good("refit", out).stderr
+
+
+def test_a_last_layer_that_cannot_be_fitted_is_refused_before_the_extraction(tmp_path):
+    data = ["--data", "test_refit_command:splits", "--out", tmp_path / "run"]
+    line = sentence(run("extract", "--model", "test_refit_command:normed", *data, "--refit", "--bottleneck", "6"))
+    assert "6 is a BatchNorm1d, and only a linear layer" in line
+    assert not (tmp_path / "run").exists()
+
+
+def normed():
+    return torch.nn.Sequential(*toy_model(), torch.nn.BatchNorm1d(3))
 
 
 def model_of(folder):

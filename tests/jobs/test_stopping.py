@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +29,11 @@ from bise.base.files import read_json
 from bise.cli.app import app
 from bise.data import Labelled, PictureFiles, Transform
 from bise.data.core.identity import data_sha256
-from bise.data.sets.digits import coloured_digits
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.config import TrainConfig
 from bise.engine.training import _Training
 from bise.extraction.config import ExtractConfig
-from bise.jobs.demo import demo
+from bise.jobs.demo import demo, settings
 from bise.network.architectures.small import digit_net
 from bise.runs.folder import _difference
 from conftest import ROOT, copy_run, toy, toy_model
@@ -195,7 +193,7 @@ def test_other_commands_say_which_job_has_to_go_on(extracted, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "begun"
     stopped(7, "extract", *OWN, *QUICK, "--out", out)
-    for command in (["verify", out], ["shrink", out], ["finetune", out], ["audit", "--run", out]):
+    for command in (["verify", out], ["shrink", out], ["finetune", out], ["audit", out]):
         assert "run extract again with --resume first" in sentence(run(*command))
     assert "go on with --resume" in sentence(run("report", out))
     line = sentence(run("shrink", extracted, "--of", "finetuned"))
@@ -508,7 +506,9 @@ def test_twenty_kills(tmp_path):
 @pytest.mark.long
 def test_the_demo_goes_on(tmp_path, monkeypatch):
     """Stopped in three of its parts, one after another."""
-    monkeypatch.setattr("bise.jobs.demo.coloured_digits", partial(coloured_digits, copies=1))
+    small = {"copies": 1, "noise": 0.03, "turned": 0.0, "brightness": 1.0}
+    monkeypatch.setattr("bise.jobs.demo.look", lambda seed, rho: {"seed": seed, "rho": 0.97, **small})
+    monkeypatch.setattr("bise.jobs.demo.settings", lambda seed: settings(seed, epochs=(3, 2), upsilon=1))
     demo(tmp_path / "whole")
     save = Checkpoint.save
     for part, count in (("train", 2), ("extract", 4), ("dense_finetuned", 1)):

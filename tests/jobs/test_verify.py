@@ -380,10 +380,10 @@ def test_a_demo_of_an_earlier_version_is_still_read(copied):
     page = (copied / "report.html").read_text()
     assert "Finetuning the subnetwork: loss" in page
     assert "Finetuning the dense control: loss" in page
-    for command in (["finetune", copied], ["audit", "--run", copied, "--of", "dense_finetuned"]):
+    for command in (["finetune", copied], ["audit", copied, "--of", "dense_finetuned"]):
         refused = run(*command)
         assert refused.exit_code == 2
-        assert f"bise extract --from {copied} --out FOLDER" in refused.stderr
+        assert f"bise extract {copied} --out FOLDER" in refused.stderr
     rewrite(copied / "config.json", lambda config: config["finetune"].update(epochs=3))
     assert states(copied)[0]["configuration"] == "broken"
     rewrite(copied / "config.json", lambda config: config["finetune"].update(epochs=2))

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
-from bise import BadInput
+from bise import BadInput, BiseWarning
 from bise.data import Labelled, LabelNames, labels
 from conftest import TwoHeads, toy, toy_model, trained
 
@@ -97,6 +97,7 @@ def test_the_training_sets_alignment_can_be_handed_over():
     model = trained(toy_model(), train)
     measured, handed = bise.audit(model, test), bise.audit(model, test, aligned=labels(train))
     assert measured.alignment == "measured"
+    assert (measured.guessed, handed.guessed) == (("b",), ())
     assert handed.alignment == "given"
     assert handed.aligned.n == int((test.y == test.b).sum())
 
@@ -182,3 +183,13 @@ def test_labels_are_called_by_their_names():
     assert "sex: I(Ŷ;B)" in str(found)
     with pytest.raises(BadInput, match="income has 2 names for 3 labels"):
         bise.data.labels(Labelled(TensorDataset(torch.eye(5)), y=y, b=b, classes=3, names=names))
+
+
+def test_on_a_fair_set_it_says_that_it_guesses_which_samples_conflict():
+    train, fair = toy(rho=0.95), toy(rho=1 / 3, seed=1)
+    said = "which samples are aligned and which conflict is a guess: in these data the target goes with b no more than"
+    with pytest.warns(BiseWarning, match=said):
+        found = bise.audit(toy_model(), fair, probe=False)
+    assert said in str(found)
+    assert "is a guess" not in str(bise.audit(toy_model(), fair, aligned=labels(train), probe=False))
+    assert "is a guess" not in str(bise.audit(toy_model(), train, probe=False))  # its own data say it

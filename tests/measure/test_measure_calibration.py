@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binned_statistic
 
-from bise.measure.calibration import calibration_by_group, expected_calibration_error
+from bise.measure.calibration import calibration_by_group, expected_calibration_error, sureness_by_group
 
 samples = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60)
 
@@ -98,3 +98,23 @@ def test_errors_name_the_argument():
         calibration_by_group(
             torch.tensor([0.5, 0.5]), torch.tensor([True, True]), torch.tensor([0, 1]), {0: "a", 1: "a"}
         )
+
+
+def test_how_much_too_sure_by_hand():
+    """Always 90 % sure, and right on 60 of 100 and on all 10: Wilson's intervals are 50.2 to 69.1 and 72.2 to 100 %."""
+    correct = torch.tensor([True] * 60 + [False] * 40 + [True] * 10)
+    cell = torch.tensor([0] * 100 + [3] * 10)
+    found = sureness_by_group(torch.full((110,), 0.9), correct, cell, {0: "a", 3: "b"})
+    assert (found["a"].confidence, found["a"].too_sure) == pytest.approx((0.9, 0.3))
+    assert found["a"].interval == pytest.approx((0.9 - 0.6906, 0.9 - 0.5020), abs=1e-4)
+    assert found["b"].too_sure == pytest.approx(-0.1)
+    assert found["b"].interval == pytest.approx((-0.1, 0.9 - 0.7225), abs=1e-4)
+
+
+def test_the_interval_holds_0_for_a_network_that_is_right_as_often_as_it_is_sure():
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(200, 200, generator=generator)
+    correct = torch.rand(200, 200, generator=generator) < confidence
+    cell = torch.arange(200).repeat_interleave(200)
+    found = sureness_by_group(confidence.flatten(), correct.flatten(), cell, {i: str(i) for i in range(200)})
+    assert sum(one.interval[0] <= 0 <= one.interval[1] for one in found.values()) >= 0.95 * 200

@@ -180,7 +180,7 @@ def test_wrapped_models_get_the_gates_of_their_family():
             return self.fc(self.encoder(input_ids, attention_mask=attention_mask).pooler_output)
 
     found = place(Classifier(), tokens)
-    assert found.units == 224
+    assert found.units == 224 + 2 * 2  # and two heads in each layer
     assert [s.name for s in found.sites if s.name.endswith("dense")] == [
         "encoder.encoder.layer.0.output.dense",
         "encoder.encoder.layer.1.output.dense",
@@ -237,7 +237,7 @@ def test_a_transformer_encoder_with_a_padding_mask():
     padding[4] = True
     rows = [{"x": torch.randn(5, 8, generator=generator), "padding": padding} for _ in range(40)]
     sub = bise.extract(Encoder().eval(), Labelled(rows, y=y, b=b), config=ExtractConfig(**(QUICK | {"batch_size": 10})))
-    assert sub.units[1] == 32
+    assert sub.units[1] == 2 * (16 + 2)  # and two heads in each layer
 
 
 def test_sequence_first_bottlenecks_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -30,20 +31,32 @@ from real_models import images, make, tokens
 )
 def test_counts_of_the_supplement(name, units, count, bottleneck):
     model, example = make(name)
-    placement = place(model, example)
+    placement = place(model, example, patterns="paper")
     assert (placement.units, len(placement.sites)) == (units, count)
     assert placement.bottlenecks == (bottleneck,)
 
 
 @pytest.mark.parametrize(("name", "stem"), [("torchvision resnet18", "relu"), ("timm resnet18", "act1")])
-def test_all_places_have_the_stem_of_a_resnet_too(name, stem):
+def test_the_stem_of_a_resnet_beside_the_default_places(name, stem):
     model, example = make(name)
-    found = sites(model, example, patterns="all")
+    found = sites(model, example, patterns="stem")
     assert next(iter(found)) == stem
+    assert {name: units for name, units in found.items() if name != stem} == sites(model, example)
     assert sum(found.values()) == 3840 + 64
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "stem"), [("torchvision resnet18", "relu"), ("timm resnet18", "act1")])
+def test_a_gated_stem_shrinks(name, stem):
+    model, example = make(name)
     mask = torch.arange(64) % 2 == 0
     small = subnetwork(model, {stem: mask}, example=example).shrink(example)
     assert small.get_parameter("conv1.weight").shape[0] == 32
+
+
+def test_the_word_stem_names_a_module_that_is_called_so():
+    layers = OrderedDict(stem=nn.Linear(4, 6), act=nn.ReLU(), last=nn.Linear(6, 2))
+    assert sites(nn.Sequential(layers), torch.randn(2, 4), patterns="stem") == {"stem": 6}
 
 
 def test_bert_base_has_46848_units():
@@ -51,8 +64,12 @@ def test_bert_base_has_46848_units():
     from transformers import BertConfig, BertForSequenceClassification
 
     model = BertForSequenceClassification(BertConfig())
-    found = sites(model, tokens())
+    found = sites(model, tokens(), patterns="paper")
     assert sum(found.values()) == 46_848
+    everything = sites(model, tokens())
+    heads = {f"bert.encoder.layer.{n}.attention.output.dense:in": 12 for n in range(12)}
+    assert everything == found | heads
+    assert list(everything)[:2] == [*list(heads)[:1], *list(found)[:1]]
     assert found["bert.encoder.layer.11.intermediate.intermediate_act_fn"] == 3072
     assert found["bert.encoder.layer.11.output.dense"] == 768
     assert found["bert.pooler.activation"] == 768
@@ -65,7 +82,7 @@ def test_layers_that_return_a_scale_beside_the_tensor_are_passed_over():
 
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     model = IBertForSequenceClassification(IBertConfig(vocab_size=100, **shape)).eval()
-    assert sum(sites(model, tokens()).values()) == 2 * 64 + 32
+    assert sum(sites(model, tokens(), patterns="paper").values()) == 2 * 64 + 32
     masks = {"classifier.dense": torch.arange(32) > 4}
     report = subnetwork(model, masks, example=tokens()).shrink(tokens()).shrink_report
     assert report.parameters_after < report.parameters_before
@@ -142,6 +159,24 @@ def test_patterns_name_sites_and_must_match():
     assert sites(model, example, patterns=["fc:in"]) == {"fc:in": 128}
     with pytest.raises(BadInput, match="the pattern 'nothing\\*' matches no module"):
         sites(model, example, patterns=["blocks.0.2", "nothing*"])
+
+
+def test_what_gets_no_gate_is_mentioned():
+    class Twice(nn.Module):
+        """One activation for two layers, whose outputs pass through a function that keeps no channels."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.act, self.last = nn.Linear(8, 6), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.last(self.act(self.first(x)).flip(1) + self.act(self.second(x)).flip(1))
+
+    found = sites(nn.Sequential(Twice(), nn.ReLU(), nn.Linear(2, 2)), torch.randn(4, 8))
+    assert found == {"1": 2}
+    assert found.left_out == ("ReLU in 0.act: no module to hook",) * 2
+    assert str(found) == "1  2\nno gate for ReLU in 0.act: no module to hook (2 times)"
+    assert sites(*make("SimpleConvNet")).left_out == ()
 
 
 def test_a_model_without_a_site_says_so():

@@ -117,7 +117,7 @@ def test_real_runs(run, opened, request):
                 assert float(page.locator("#r-zeta").inner_text()) == curve[place]["zeta"]
                 assert page.locator("#r-count").inner_text() == f"{curve[place]['open']} of {curve[place]['all']}"
                 shown = float(page.locator("#r-conflicting").inner_text().split("\u202f")[0])
-                assert shown == pytest.approx(100 * curve[place]["conflicting"], abs=0.051)
+                assert shown == pytest.approx(100 * curve[place]["within"]["conflicting"], abs=0.051)
     if run == "madlibs_run":
         assert " is " in page.locator("#sample-list").inner_text()
         assert "identity" in page.locator("h1").inner_text()

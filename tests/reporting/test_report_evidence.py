@@ -17,7 +17,7 @@ from bise.measure.evidence import answers, choose, figures, kinds, roundest, spr
 from bise.measure.showing import pixels, png_uri, restored
 from bise.network.gates import threshold
 from bise.reporting.examples import samples
-from reporting.conftest import page_facts, pictures, small_net
+from reporting.conftest import page_facts, picture_net, pictures
 
 SAMPLE = {"index": 0, "y": 0, "b": [1], "group": "y=0 b=1", "before": 1, "after": 0, "values": {"age": "30"}}
 
@@ -55,6 +55,8 @@ def test_figures_by_hand():
     assert found["accuracy"] == pytest.approx((4 * 0.5 + 0 + 1 + 2) / 8)
     assert found["aligned"] == pytest.approx((4 * 0.5 + 2) / 6)
     assert found["conflicting"] == pytest.approx(1 / 2)
+    # a half and all of the two classes' aligned samples; none and all of those that conflict
+    assert found["within"] == pytest.approx({"aligned": (1 / 2 + 1) / 2, "conflicting": (0 + 1) / 2})
 
 
 def test_a_part_is_drawn_evenly_over_the_cells():
@@ -130,14 +132,14 @@ def test_the_curve_meets_the_audits(picture_run):
         assert point["conflicting"] == pytest.approx(summary[name]["conflicting"]["accuracy"])
         assert point["groups"] == pytest.approx(summary[name]["by_group"], abs=1e-4)
     for point in curve["points"]:
-        sub = bise.load(picture_run / "subnetwork", small_net()).at(point["zeta"])
+        sub = bise.load(picture_run / "subnetwork", picture_net()).at(point["zeta"])
         assert sub.units == (point["open"], point["all"])
 
 
 def test_samples_tell_what_the_networks_say(picture_run):
     found = json.loads((picture_run / "samples.json").read_text())
     data = pictures("test")
-    model = small_net()
+    model = picture_net()
     sub = bise.load(picture_run / "subnetwork", model)
     x = data.tensors[0]
     with torch.no_grad():

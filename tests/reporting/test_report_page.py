@@ -26,7 +26,10 @@ from bise.reporting.words import commands
 from bise.reporting.writing import add_report, write_report
 
 VOID = {"meta", "img", "input", "br", "link"}
-FIGURES = ("accuracy", "groups", "threshold", "samples", "removed", "course", "verified", "reproduce", "words")
+FIGURES = (
+    "accuracy", "groups", "fairness", "threshold", "samples", "removed", "course", "verified", "record", "reproduce",
+    "words",
+)  # fmt: skip
 
 
 class Parsed(HTMLParser):
@@ -246,9 +249,9 @@ def test_the_run_of_a_recipe_says_whether_it_augments():
     fields = {"augment": False, "baseline": False, "precision": "fp32", "jitter": 0.0, "steps": None}
     config = {"preset": "paper", "extract": fields, "source": source}
     facts = SimpleNamespace(config=config, summary={}, finetune={}, refit={}, place="x")
-    assert commands(facts) == ["bise extract --from runs/vanilla --preset paper --no-augment --out x"]
+    assert commands(facts) == ["bise extract runs/vanilla --preset paper --no-augment --out x"]
     (other,) = commands(facts_with(facts, baseline=True, precision="bf16", augment=True))
-    assert other == ("bise extract --from runs/vanilla --preset paper --augment --baseline --precision bf16 --out x")
+    assert other == ("bise extract runs/vanilla --preset paper --augment --baseline --precision bf16 --out x")
 
 
 def facts_with(facts, **changes):

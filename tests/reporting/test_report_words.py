@@ -9,6 +9,7 @@ import torch
 from bise.data.core.cells import Cells
 from bise.data.facts import facts_of
 from bise.reporting.assurance import verified, words_used
+from bise.reporting.fairness import fairness
 from bise.reporting.leaning import headline
 from bise.reporting.page import page
 from bise.reporting.sections import accuracy
@@ -213,7 +214,7 @@ def test_why_the_mask_is_the_last_one():
 
 def test_the_page_says_how_the_probe_is_weighed():
     probed = {"information_predicted": 0.1, "information_actual": 0.2, "probe": {"accuracy": 0.8, "chance": 0.5}}
-    text = accuracy(page_facts({"vanilla": two_classes(0.9, 0.3) | {"biases": [probed]}}))
+    text = fairness(page_facts({"vanilla": two_classes(0.9, 0.3) | {"biases": [probed]}}))
     assert "80\u202f% (50\u202f%)" in text
     assert "a simple probe reads it inside the network, all groups counting evenly" in text
 

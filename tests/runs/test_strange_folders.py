@@ -83,7 +83,8 @@ def commands(folder: Path, tmp_path: Path) -> dict[str, list[object]]:
     return {
         "verify": ["verify", folder],
         "report": ["report", folder],
-        "audit": ["audit", "--run", folder],
+        "audit": ["audit", folder],
+        "compare": ["compare", folder, folder, "--out", tmp_path / "compared.html"],
         "shrink": ["shrink", folder],
         "export": ["export", folder, tmp_path / "m.pt2"],
         "finetune": ["finetune", folder, "--epochs", "1", "--resume"],
@@ -161,7 +162,7 @@ def test_a_folder_or_a_huge_file_in_the_place_of_a_file_is_told_of(whole, outsid
         folder = tmp_path / command
         copy_run(whole, folder)
         replace(folder / name, kind, outside)
-        with at_most(10 if command in COMMANDS[:4] else 60):  # the others learn or export
+        with at_most(10 if command in COMMANDS[:5] else 60):  # the others learn or export
             result = run(*commands(folder, tmp_path)[command])
         assert result.exit_code in (0, 1, 2), result.output
         assert "Traceback" not in result.output

@@ -117,7 +117,7 @@ def commands(folder, elsewhere):
     return {
         "verify": ["verify", folder],
         "report": ["report", folder],
-        "audit": ["audit", "--run", folder],
+        "audit": ["audit", folder],
         "shrink": ["shrink", folder],
         "export": ["export", folder, elsewhere / "model.pt2"],
         "finetune": ["finetune", folder, "--epochs", "1"],
@@ -163,6 +163,17 @@ def test_nothing_that_a_stranger_names_is_called_or_imported(strange, here, comm
         line = sentence(result)
         assert all(repr(name) in line for name in source.values() if name and name != "demo:digits")
     assert "trap" not in sys.modules
+
+
+def test_runs_of_strangers_are_compared_and_nothing_of_theirs_is_called(strange, here, mine):
+    edit(strange, model="trap:make", data="shutil:rmtree")
+    (here / "train").mkdir()
+    before = contents(here), contents(strange)
+    compared = run("compare", strange, mine, "--out", here.parent / "compared.html")
+    assert compared.exit_code == 0, compared.output
+    assert (contents(here), contents(strange)) == before
+    assert "trap" not in sys.modules
+    assert "subnetwork" in compared.stdout
 
 
 def test_who_made_a_run_is_not_asked(mine):
@@ -263,9 +274,9 @@ def test_where_the_module_is_not_found_the_sentence_says_so(strange):
 
 def test_to_name_them_again_is_consent_for_that_command(strange, mine):
     base = mine.parent
-    audited = run("audit", "--run", strange, *own(base), "--json")
+    audited = run("audit", strange, *own(base), "--json")
     assert audited.exit_code == 0, audited.output
-    line = sentence(run("audit", "--run", strange, *own(base)[:4]))
+    line = sentence(run("audit", strange, *own(base)[:4]))
     assert "'test_trust:make' and 'test_trust:splits'" in line
     assert line.endswith("give --trust, or name your own by --model and --data")
     assert unchecked(strange, *own(base)[:4]) == {"data", "shrunk"}
@@ -430,9 +441,9 @@ from bise.cli.app import app
 out, *folders = sys.argv[1:]
 codes = {}
 for folder in folders:
-    for command in (["verify", folder], ["report", folder], ["audit", "--run", folder], ["shrink", folder]):
-        result = CliRunner().invoke(app, command)
-        codes[f"{command[0]} {os.path.basename(folder)}"] = [result.exit_code, result.output]
+    for command in ("verify", "report", "audit", "shrink", "compare"):
+        result = CliRunner().invoke(app, [command, folder, *([folder] if command == "compare" else [])])
+        codes[f"{command} {os.path.basename(folder)}"] = [result.exit_code, result.output]
 watching = False
 files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
 json.dump({"codes": codes, "events": events, "modules": files}, open(out, "w"))
@@ -524,7 +535,7 @@ def test_watched_from_within_nothing_is_imported_written_or_contacted(strange, h
     assert done.returncode == 0, done.stderr
     assert contents(here) == before
     seen = json.loads((tmp_path / "seen.json").read_text())
-    refused = {"verify": 0, "report": 0, "audit": 2, "shrink": 2}
+    refused = {"verify": 0, "report": 0, "audit": 2, "shrink": 2, "compare": 0}
     for name, (code, output) in seen["codes"].items():
         command, _, of = name.partition(" ")
         expected = 0 if of == "ours" else 1 if name == "verify cached" else refused[command]

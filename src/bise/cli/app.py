@@ -11,10 +11,12 @@ from bise.base import output
 from bise.base.output import show
 from bise.cli import interrupts
 from bise.cli.audit import audit, report
+from bise.cli.bench import bench
+from bise.cli.compare import compare
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
 from bise.cli.guard import VERBOSE
-from bise.cli.learning import extract, finetune, refit
+from bise.cli.learning import extract, finetune, front, refit
 from bise.cli.reproduce import reproduce
 from bise.cli.several import several
 from bise.cli.train import demo, train
@@ -50,8 +52,8 @@ def _root(
 ) -> None:
     """Find the unbiased network inside a biased classifier, without changing one of its weights.
 
-    Exit codes: 0, done; 1, the run failed; 2, bad input; 3, done, but the output couldn't be written; 130, stopped by
-    Ctrl-C; 141, done, but the output's reader had left.
+    Exit codes: 0, done; 1, the run failed, or a check or a limit did; 2, bad input; 3, done, but the output couldn't
+    be written; 130, stopped by Ctrl-C; 141, done, but the output's reader had left.
     """
     VERBOSE.set(verbose)
 
@@ -62,11 +64,14 @@ for command, example in (
     (audit, "audit --model nets:make --weights net.safetensors --data nets:load"),
     (extract, "extract --model nets:make --weights net.safetensors --data nets:load --out runs/a"),
     (finetune, "finetune runs/a --epochs 20 --lr 0.001"),
+    (compare, "compare runs/a runs/b --out compared.html"),
     (report, "report runs/a --out for-a-colleague.html"),
     (refit, "refit runs/a --on val"),
+    (front, "front runs/a --budget 0.5 --budget 0.3"),
     (shrink, "shrink runs/a --out model.pt2 --onnx model.onnx"),
     (export, "export runs/a model.onnx"),
     (verify, "verify runs/a"),
+    (bench, "bench --methods bise,finetuned,dfr,erm --datasets demo --seeds 2"),
     (reproduce, "reproduce biased-mnist --scale smoke"),
 ):
     app.command(epilog=f"Example: bise {example}")(command)

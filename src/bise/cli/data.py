@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from bise.base.output import show, show_json
+from bise.cli.completing import SPLITS, one_of
 from bise.cli.flags import flagged
 from bise.cli.guard import guard
+from bise.cli.own import own_data
 from bise.cli.shared import DataRootOption, JsonOption
-from bise.jobs.own_options import own_data
 
 data_app = typer.Typer(help="Look at data before work is put into it.", no_args_is_help=True)
 
@@ -28,7 +29,8 @@ def data_check(
     """The groups, how uneven they are, and whether extraction can work on them; exit code 1 where it can't."""
     with guard():
         from bise.base.files import SCHEMA, finite
-        from bise.cli.terminal import Bars, check_lines
+        from bise.cli.checked import check_lines
+        from bise.cli.terminal import Bars
         from bise.jobs.check import check_job
 
         with Bars() as bars:
@@ -49,7 +51,7 @@ def data_sheet(
     source: Annotated[str, typer.Argument(help="A csv or parquet file, a folder, a data set by name, or a function.")],
     out: Annotated[Path, typer.Option(help="PNG file to write.")],
     own: dict[str, Any],
-    split: Annotated[str, typer.Option(help="Which split to show.")] = "train",
+    split: Annotated[str, typer.Option(help="Which split to show.", autocompletion=one_of(SPLITS))] = "train",
     per_group: Annotated[int, typer.Option(min=1, help="Pictures of each target and bias.")] = 2,
     scale: Annotated[int | None, typer.Option(min=1, help="Times that each is enlarged; default by its size.")] = None,
     as_json: JsonOption = False,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from bise.base.names import NETWORKS, STREAMS
 from bise.base.output import show_json
+from bise.cli.completing import one_of
 from bise.cli.guard import guard
-from bise.cli.shared import JsonOption, TrustOption
+from bise.cli.shared import JsonOption, OfOption, TrustOption, ZetaOption
 
 AlignOption = Annotated[
     str,
@@ -20,7 +22,10 @@ AlignOption = Annotated[
 ]
 StreamsOption = Annotated[
     str | None,
-    typer.Option(help="Residual streams: narrow, union (no index operations) or auto; default as --align says."),
+    typer.Option(
+        help="Residual streams: narrow, union (no index operations) or auto; default as --align says.",
+        autocompletion=one_of(STREAMS),
+    ),
 ]
 ModesOption = Annotated[
     str,
@@ -32,7 +37,8 @@ def shrink(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    of: OfOption = NETWORKS[0],
+    zeta: ZetaOption = None,
     align: AlignOption = "1",
     streams: StreamsOption = None,
     modes: ModesOption = "",
@@ -41,13 +47,14 @@ def shrink(
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with guard():
-        _shrink(run, of, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json, align, streams, modes)
+        _shrink(run, of, zeta, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json, align, streams, modes)
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     file: Annotated[Path, typer.Argument(help="File to write, ending in .onnx, or in .pt2 for torch.export.")],
-    of: Annotated[str, typer.Option(help="Which one: subnetwork, refitted or finetuned.")] = "subnetwork",
+    of: OfOption = NETWORKS[0],
+    zeta: ZetaOption = None,
     align: AlignOption = "1",
     streams: StreamsOption = None,
     trust: TrustOption = False,
@@ -55,12 +62,13 @@ def export(
 ) -> None:
     """Shrink, verify, and write one file to deploy."""
     with guard():
-        _shrink(run, of, [(file, (".onnx", ".pt2"))], trust, as_json, align, streams)
+        _shrink(run, of, zeta, [(file, (".onnx", ".pt2"))], trust, as_json, align, streams)
 
 
 def _shrink(
     run: Path,
     of: str,
+    zeta: float | None,
     files: list[tuple[Path | None, tuple[str, ...]]],
     trust: bool,
     as_json: bool,
@@ -89,6 +97,7 @@ def _shrink(
             splits,
             run,
             name=of,
+            zeta=zeta,
             files=named,
             progress=bars,
             align=align,

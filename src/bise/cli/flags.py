@@ -12,7 +12,7 @@ from bise.methods.refit.config import RefitConfig
 
 _COMMANDED = [name for config in (ExtractConfig, TrainConfig, RefitConfig) for name in commanded(config)]
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in (*OWN, *_COMMANDED, "out", "resume", "trust")}
-FLAGS |= {"like": "--run"}
+FLAGS |= {"like": "RUN, as in bise audit RUN --data", "under": "--fail-under", "gap": "--fail-gap"}
 """{argument: option}, where the two mean the same."""
 
 _ASKED_FOR = re.compile(r"\b([a-z][a-z0-9_]*)=(?:…|(True|False)\b)")

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from bise.base.options import either
+from bise.cli.completing import one_of
 from bise.cli.guard import guard
+from bise.cli.own import own_data
 from bise.cli.settings import sets
 from bise.cli.several import workplace
 from bise.cli.shared import (
@@ -24,10 +26,11 @@ from bise.cli.shared import (
     TrustOption,
     WeightsOption,
     WorkersOption,
+    ZetaOption,
+    one_run,
 )
 from bise.engine.config import TrainConfig
 from bise.extraction.config import PRESET_WORDS, PRESETS, ExtractConfig
-from bise.jobs.own_options import own_data
 from bise.methods.refit.config import RefitConfig
 
 
@@ -42,6 +45,9 @@ def _preset_help() -> str:
 def extract(
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     own: dict[str, Any],
+    run: Annotated[
+        Path | None, typer.Argument(help="A run folder whose model and data are used, such as one of bise train.")
+    ] = None,
     *,
     model: ModelOption = None,
     data: DataOption = None,
@@ -49,10 +55,13 @@ def extract(
     from_run: FromOption = None,
     trust: TrustOption = False,
     device: DeviceOption = "auto",
-    preset: Annotated[str, typer.Option(help=_preset_help())] = PRESETS[0],
+    preset: Annotated[str, typer.Option(help=_preset_help(), autocompletion=one_of(PRESETS))] = PRESETS[0],
     settings: dict[str, Any],
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
+    refit: Annotated[bool, typer.Option("--refit", help="Fit the last layer anew at the end, as bise refit does.")] = (
+        False
+    ),
     workers: WorkersOption = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,
@@ -68,6 +77,7 @@ def extract(
         from bise.jobs.train import recipe_of, searching
 
         changes = settings
+        from_run = one_run(run, from_run)
         network, load, source = given(model, weights, data, own, from_run, device, trust=trust)
         if (chosen := recipe_of(source)) is not None:
             load, source = searching(chosen, load, source)
@@ -83,6 +93,7 @@ def extract(
                 bottleneck=bottleneck,
                 sites=sites or None,
                 source=source,
+                refit=refit,
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,
@@ -98,9 +109,13 @@ def finetune(
     *,
     preset: Annotated[
         str,
-        typer.Option(help=f"{PRESETS[0]}; or {either(PRESETS[1:])}: its weights, by the recipe's settings if any."),
+        typer.Option(
+            help=f"{PRESETS[0]}; or {either(PRESETS[1:])}: its weights, by the recipe's settings if any.",
+            autocompletion=one_of(PRESETS),
+        ),
     ] = PRESETS[0],
     settings: dict[str, Any],
+    zeta: ZetaOption = None,
     trust: TrustOption = False,
     device: DeviceOption = "auto",
     workers: WorkersOption = None,
@@ -129,6 +144,7 @@ def finetune(
                 splits,
                 place,
                 changes=changes,
+                zeta=zeta,
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,
@@ -174,3 +190,47 @@ def refit(
                 resume=resume,
             )
         show_run(summary, "Accuracy on the test split, %", run, as_json)
+
+
+def front(
+    run: ExtractedArgument,
+    of: Annotated[str, typer.Option(help="What budgets are shares of: macs, parameters or latency.")] = "macs",
+    budget: Annotated[
+        list[float] | None, typer.Option(help="A share of the model; may be repeated. Default 0.5, 0.3, 0.15.")
+    ] = None,
+    refit: Annotated[bool, typer.Option(help="Fit each network's last layer anew too.")] = True,
+    device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    checkpoint_every: EveryOption = 60,
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Extract again under several budgets for the shrunk network; the report draws accuracy over size."""
+    with guard(resumable=True):
+        from bise.base.output import show_json
+        from bise.cli.terminal import Bars, show_front
+        from bise.jobs.front import BUDGETS, front_job
+        from bise.jobs.python_sources import device_named
+        from bise.jobs.sources import source_of, trust_run
+
+        if trust:
+            trust_run(run)
+        model, splits = source_of(run)
+        with Bars() as bars:
+            summary = front_job(
+                model.to(device_named(device)),
+                splits,
+                run,
+                of=of,
+                budgets=budget or BUDGETS,
+                refitted=refit,
+                workers=workers,
+                progress=bars,
+                resume=resume,
+                every=checkpoint_every,
+            )
+        if as_json:
+            show_json(summary["front"])
+        else:
+            show_front(summary, run)

@@ -9,6 +9,7 @@ import typer
 
 from bise.base.options import either
 from bise.base.output import show, show_json
+from bise.cli.completing import one_of
 from bise.cli.guard import guard
 from bise.cli.shared import DataRootOption, DeviceOption, JsonOption
 from bise.extraction.config import PRESETS
@@ -19,13 +20,21 @@ def reproduce(
         list[str] | None,
         typer.Argument(metavar="STUDY…", help="Names of studies, or all; --list names them."),
     ] = None,
-    scale: Annotated[str, typer.Option(help="paper: its settings, on a GPU; smoke: a trial in seconds.")] = "paper",
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="paper: its settings, on a GPU; smoke: a trial in seconds.", autocompletion=one_of(("paper", "smoke"))
+        ),
+    ] = "paper",
     seeds: Annotated[str | None, typer.Option(help="Only these seeds, with commas; default 0,1,2.")] = None,
     rho: Annotated[str | None, typer.Option(help="Only these ρ, with commas.")] = None,
     only: Annotated[
         str | None, typer.Option(help="Only jobs of these kinds, with commas: vanilla, extract, finetune …")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help=f"Only this preset: {either(PRESETS)}.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help=f"Only this preset: {either(PRESETS)}.", autocompletion=one_of(PRESETS)),
+    ] = None,
     protocol: Annotated[
         str, typer.Option(help="authors, as in their code, where a study has it; paper, by the text; or all.")
     ] = "authors",

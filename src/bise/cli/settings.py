@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bise.base.options import Option, commanded
+from bise.cli.completing import one_of
 
 Command = Callable[..., Any]
 
@@ -42,12 +43,15 @@ def sets(config: type) -> Callable[[Command], Command]:
 def _parameter(one: Option) -> inspect.Parameter:
     """The option of a field as typer reads it."""
     kind = list[one.kind] if one.many else one.kind  # type: ignore[name-defined]
+    completed: dict[str, Any] = {"autocompletion": one_of(one.rules.choices)} if one.rules.choices else {}
     flags = [f"--{one.name.replace('_', '-')}"] if one.kind is bool and one.rules.fixed else []
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=one.default if one.rules.fixed else None,
-        annotation=Annotated[kind if one.rules.fixed else kind | None, typer.Option(*flags, help=one.help)],
+        annotation=Annotated[
+            kind if one.rules.fixed else kind | None, typer.Option(*flags, help=one.help, **completed)
+        ],
     )
 
 

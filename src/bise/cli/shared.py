@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from bise.base.names import NETWORKS
+from bise.base.options import either
+from bise.cli.completing import DEVICES, one_of
+
 ModelOption = Annotated[
     str | None, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
 ]
@@ -22,9 +26,12 @@ DataOption = Annotated[
         "or None where there is no such split; a function is imported and run.",
     ),
 ]
-FromOption = Annotated[Path | None, typer.Option("--from", help="A run folder whose model and data are used.")]
+FromOption = Annotated[Path | None, typer.Option("--from", hidden=True)]
+"""A run folder whose model and data are used; commands take it as RUN, and under this name for older scripts."""
 DataRootOption = Annotated[Path | None, typer.Option(help="Folder of data sets; default what BISE_DATA names.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.", autocompletion=one_of(DEVICES))
+]
 WorkersOption = Annotated[
     int | None,
     typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
@@ -41,6 +48,48 @@ TrustOption = Annotated[
         "--trust", help="Call the functions that the run names, now and until its config.json says otherwise."
     ),
 ]
+OfOption = Annotated[
+    str, typer.Option(help=f"Which network of the run: {either(NETWORKS)}.", autocompletion=one_of(NETWORKS))
+]
+ZetaOption = Annotated[
+    float | None,
+    typer.Option(
+        "--zeta",
+        metavar="ζ",
+        help="Keep the units whose score m has σ(m) ≥ ζ, as the slider of the report does; default 0.5, the mask.",
+    ),
+]
 ExtractedArgument = Annotated[
     Path, typer.Argument(help="A run folder of bise extract; its model and data are used again.")
 ]
+UnderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-under",
+        help="A figure and its least share, as worst_group=0.8; also accuracy, unbiased, aligned, conflicting. Exit"
+        " code 1 where its whole 95 % interval is below; undecided, 0. May be given several times.",
+        metavar="FIGURE=SHARE",
+    ),
+]
+GapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-gap",
+        help="The largest share by which the best group may exceed the worst, as 0.1; or conflicting=0.1, by which"
+        " aligned samples may exceed conflicting ones. Exit codes as for --fail-under.",
+        metavar="SHARE",
+    ),
+]
+JunitOption = Annotated[
+    Path | None,
+    typer.Option("--junit", help="JUnit file to write for these limits: undecided ones count as skipped."),
+]
+
+
+def one_run(run: Path | None, older: Path | None) -> Path | None:
+    """The run that was given as an argument, or under an older option's name."""
+    if run is not None and older is not None and run != older:
+        from bise.base.errors import BadInput
+
+        raise BadInput(f"{run} and {older} are two runs, and one is looked at; give one of them")
+    return run if run is not None else older

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +17,10 @@ from rich.text import Text
 from bise.base.files import finite
 from bise.base.output import one_line, show_json, visible
 from bise.base.slower import EAGER, times_of
+from bise.measure.standing import IGNORANT, REASON, causes, numbered, told
 
 if TYPE_CHECKING:
-    from bise.data.own.check import Check, SplitCheck
+    from bise.reporting.comparing import Comparison
 
 WIDE = 10_000
 """Columns that no table needs."""
@@ -142,6 +141,44 @@ def shrunk_table(figures: Mapping[str, Any]) -> Table:
     return table
 
 
+def comparison_tables(found: Comparison) -> list[Table]:
+    """One row a network of a run, and one a setting that differs."""
+    figures = Table(title="Accuracy on the test split, %", title_justify="left")
+    for name in ("run", "network"):
+        figures.add_column(name, overflow="fold")
+    names = {"unbiased": "unbiased", "worst_group": "worst", "aligned": "aligned", "conflicting": "conflict."}
+    for name in (*names.values(), "units"):
+        figures.add_column(name, justify="right", no_wrap=True)
+    for line in found.lines:
+        units = "–" if line.units is None else f"{line.units[0]} / {line.units[1]}"
+        shares = (_percent(line.figures[key]) for key in names)
+        figures.add_row(one_line(line.run), line.network, *shares, units)
+    if not found.settings:
+        return [figures]
+    settings = Table("setting", *map(one_line, found.runs), title="What was set otherwise", title_justify="left")
+    for name, values in found.settings.items():
+        settings.add_row(one_line(name), *map(one_line, values))
+    return [figures, settings]
+
+
+def show_front(summary: Mapping[str, Any], folder: Path) -> None:
+    """A row for each budget of a front."""
+    out, found = console(), summary["front"]
+    title = f"Budgets of {found['of']}: accuracy on {found['split']}, %"
+    table = Table(title=title, title_justify="left")
+    table.add_column("budget", no_wrap=True)
+    names = list(found["points"][0]["networks"])
+    heads = [head for name in names for head in (name.replace("subnetwork", "mask"), "worst")]
+    for head in ("kept", "units", *heads):
+        table.add_column(head, justify="right", no_wrap=True)
+    for point in found["points"]:
+        figures = [_percent(point["networks"][name][key]) for name in names for key in ("unbiased", "worst_group")]
+        kept, units = _percent(point["shares"][found["of"]]), point["units"]
+        table.add_row(f"{point['budget']:g}", kept, f"{units['open']} / {units['all']}", *figures)
+    show_table(out, table)
+    show_place(out, folder, summary["seconds"])
+
+
 def show_table(console: Console, table: Table) -> None:
     """Print a table; where it is too wide for the terminal, as lines, since rich would cut its figures."""
     if Measurement.get(console, console.options.update_width(WIDE), table).minimum <= console.width:
@@ -166,7 +203,9 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     if any("unbiased" in row for row in rows.values()):
         show_table(out, audit_table(title, rows))
     else:
-        out.print("there is no test split, so nothing was audited: bise audit --run does it on other data")
+        out.print("there is no test split, so nothing was audited: bise audit RUN --data FILE does it on other data")
+    for line in ignorance(rows):
+        out.print(line, soft_wrap=True)
     if "shrunk" in summary.get("subnetwork", {}):  # those made from it have the same mask, so the same size
         show_table(out, shrunk_table(summary["subnetwork"]["shrunk"]))
     before, after = summary["weights"]["before"], summary["weights"]["after"]
@@ -175,6 +214,8 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     chosen = f"best mask on val, epoch {selection['epoch']}" if selection["kind"] == "best" else "last mask"
     if selection["kind"] == "best" and selection["epoch"] == 0:
         chosen = "none, the model itself was the best on val"
+        if refused := selection.get("constant"):
+            chosen += f" ({refused} masks gave every sample one class, and were refused as constant)"
     if selection.get("val"):
         chosen = "last mask, none was judged on val before the run ended"
     out.print(f"selection: {chosen}; stopped at {summary['stopped']}", soft_wrap=True)
@@ -197,6 +238,17 @@ def show_run(summary: dict[str, Any], title: str, folder: Path, as_json: bool) -
     show_place(out, folder, summary["seconds"])
 
 
+def ignorance(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for each network that knows little or nothing, and what to look at."""
+    found = {name: part["standing"] for name, part in rows.items() if (part.get("standing") or {}).get("says")}
+    lines = [f"MIND: {told(name.replace('_', ' '), standing)}" for name, standing in found.items()]
+    if any(standing["state"] in IGNORANT for standing in found.values()):
+        lines.append(f"MIND: {REASON}")
+    if "vanilla" in found:
+        lines.append(f"likely causes, in this order: {numbered(causes(found['vanilla']['state']))}")
+    return lines
+
+
 def _refit_line(fit: Mapping[str, Any]) -> str:
     """What the refit did, and what that meant on val."""
     on = " and ".join(f"{count:,} samples of {name}" for name, count in fit["samples"].items())
@@ -213,82 +265,6 @@ def show_place(console: Console, folder: Path, seconds: float) -> None:
     console.print(f"run folder: {folder}  ({seconds:.0f} s)", soft_wrap=True, markup=False)
     if (folder / "report.html").is_file():
         console.print(f"report: {folder / 'report.html'}", soft_wrap=True, markup=False)
-
-
-def check_lines(found: Check, width: int = 80) -> list[str]:
-    """A check of a data set as lines of at most `width` columns."""
-    lines: list[str] = []
-    for name, split in found.splits.items():
-        lines += [f"{name}: {split.samples:,} samples", *_cell_lines(split, width)]
-        facts = [
-            f"ρ({bias}) = {rho:.3f}, {conflicting:,} conflicting"
-            for bias, rho, conflicting in zip(split.biases, split.rho, split.conflicting, strict=False)
-        ]
-        if split.imbalance is not None:
-            facts.append(f"largest to smallest cell {split.imbalance:,.1f} to 1")
-        if split.empty:
-            shown = ", ".join("/".join(cell) for cell in split.empty_cells[:4]) + (", …" if split.empty > 4 else "")
-            facts.append(f"{split.empty:,} empty cell{'s' * (split.empty > 1)}: {shown}")
-        if split.without_bias:
-            facts.append(f"{split.without_bias:,} rows without a bias label, which count for the target only")
-        facts += [] if split.texts is None else split.texts.lines()
-        lines += [line for fact in facts for line in _wrapped(fact, width, "  ")] + [""]
-    for file, reason in list(found.unreadable.items())[:20]:
-        lines += _wrapped(f"unreadable: {file} ({reason})", width)
-    if len(found.unreadable) > 20:
-        lines.append(f"… and {len(found.unreadable) - 20} more unreadable files (all of them with --json)")
-    if found.opened is not None and not found.unreadable:
-        lines.append(f"all {found.opened:,} pictures can be read")
-    for warning in found.warnings:
-        lines += _wrapped(f"warning: {warning}", width)
-    for obstacle in found.obstacles:
-        lines += _wrapped(f"obstacle: {obstacle}", width)
-    lines.append("extraction can work on it" if found.works else "extraction can't work on it")
-    return lines
-
-
-def _cell_lines(split: SplitCheck, width: int, most: int = 12) -> list[str]:
-    """Target × bias with names where that fits, else the cells in a list: the largest and the smallest."""
-    named = [one_line(name) for name in (split.target, *split.biases)]
-    if len(split.biases) == 1 and split.cells:
-        counts = Counter({tuple(map(one_line, names)): count for names, count in split.cells})
-        rows, columns = ([*map(one_line, names)] for names in split.names)
-        head = f"{named[0]} \\ {named[1]}"
-        first = max(len(text) for text in (head, *rows))
-        widths = [max(len(c), *(len(f"{counts[(r, c)]:,}") for r in rows)) for c in columns]
-        if 2 + first + sum(w + 2 for w in widths) <= width and len(rows) <= 20:
-            out = ["  " + head.ljust(first) + "".join(f"  {c:>{w}}" for c, w in zip(columns, widths, strict=True))]
-            for r in rows:
-                cells = (f"  {counts[(r, c)]:>{w},}" for c, w in zip(columns, widths, strict=True))
-                out.append("  " + r.ljust(first) + "".join(cells))
-            return out
-    filled = sorted(((count, names) for names, count in split.cells if count), key=lambda cell: -cell[0])
-    kept = filled if len(filled) <= most else [*filled[: most // 2], None, *filled[-(most // 2) :]]
-    lines = []
-    for cell in kept:
-        if cell is None:
-            lines.append(f"  {'…':>9}  {len(filled) - most} more cells")
-            continue
-        each = (width - 13) // len(named) - 2
-        text = ", ".join(
-            f"{_abbreviated(column, each // 2 - 3)} = {_abbreviated(one_line(value), each // 2)}"
-            for column, value in zip(named, cell[1], strict=True)
-        )
-        lines.append(f"  {cell[0]:>9,}  {_abbreviated(text, width - 13)}")
-    return lines
-
-
-def _abbreviated(text: str, width: int) -> str:
-    """Both ends of a text that is too long: names that differ often do so at the end."""
-    half = max(1, (width - 1) // 2)
-    return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"
-
-
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=indent, subsequent_indent=indent + "  ", break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
 
 
 def _short(count: int) -> str:

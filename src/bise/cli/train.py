@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.base.options import either
 from bise.base.output import show_json
+from bise.cli.completing import one_of
 from bise.cli.guard import guard
 from bise.cli.several import workplace
 from bise.cli.shared import (
@@ -20,17 +22,28 @@ from bise.cli.shared import (
     WorkersOption,
 )
 
+RECIPES = (
+    "biased-mnist",
+    "multi-color-mnist",
+    "corrupted-cifar10",
+    "celeba",
+    "civilcomments",
+    "biased-madlibs",
+    "biased-madlibs-small",
+)
+"""Their names; what they are is known to a room that imports torch."""
+
 
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of data, training and extraction.")] = 0,
-    rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.97,
+    rho: Annotated[float, typer.Option(help="Share of training digits on their class's own colour.")] = 0.985,
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/demo-SEED.")] = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,
     tensorboard: BoardOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The whole path on coloured digits: train, audit, extract, finetune, audit, in a minute or two."""
+    """The whole path on coloured digits: train, audit, extract, refit, finetune, audit, in a few minutes."""
     with guard(resumable=True):
         from bise.cli.terminal import Bars, show_run
         from bise.jobs.demo import demo as run_demo
@@ -55,8 +68,8 @@ def train(
         str,
         typer.Argument(
             metavar="RECIPE",
-            help="biased-mnist, multi-color-mnist, corrupted-cifar10, celeba, civilcomments, biased-madlibs or"
-            " biased-madlibs-small.",
+            help=f"{either(RECIPES)}.",
+            autocompletion=one_of(RECIPES),
         ),
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
@@ -71,7 +84,10 @@ def train(
     weights: Annotated[
         str | None, typer.Option(help="Weights to start from: imagenet, scratch, or a file; default the recipe's.")
     ] = None,
-    select: Annotated[str | None, typer.Option(help="For the steps after: best on val, or last.")] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(help="For the steps after: best on val, or last.", autocompletion=one_of(("best", "last"))),
+    ] = None,
     data_root: DataRootOption = None,
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
     workers: WorkersOption = None,

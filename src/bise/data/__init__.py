@@ -14,8 +14,9 @@ from bise.data.core.naming import LabelNames
 from bise.data.core.noise import noisy_bias
 from bise.data.core.pictures import PictureFiles
 from bise.data.core.transforms import Transform
-from bise.data.own.folders import hugging_face, image_folder
-from bise.data.own.tables import table
+from bise.data.own.folders import image_folder
+from bise.data.own.hugging_face import hugging_face
+from bise.data.own.one_table import table
 from bise.data.sets.biased_madlibs import biased_madlibs
 from bise.data.sets.biased_mnist import biased_mnist
 from bise.data.sets.celeba import celeba
@@ -51,7 +52,15 @@ _SETS: dict[str, Callable[..., Labelled]] = {
 
 
 def names() -> tuple[str, ...]:
-    """The data sets that `load` knows."""
+    """The data sets that `load` knows.
+
+    Returns:
+        Their names.
+
+    Example:
+        >>> "biased-mnist" in bise.data.names()
+        True
+    """
     return tuple(_SETS)
 
 
@@ -64,9 +73,24 @@ def load(
     protocol: str | None = None,
     root: str | Path | None = None,
 ) -> Labelled:
-    """A data set by name, read from `root` or from the folder that BISE_DATA names.
+    """A data set by name.
 
-    Where `rho` or `protocol` is None, the data set's own default holds.
+    Args:
+        name: One of `bise.data.names()`.
+        split: "train", "val" or "test".
+        rho: The share of aligned samples, for sets that are made; None is the set's own default.
+        seed: Draws colours, splits and whatever else is drawn.
+        protocol: How splits are made, where a set has several ways; None is its own default.
+        root: The folder of data sets; None is the one that BISE_DATA names.
+
+    Returns:
+        A data set of (x, y, b) whose labels have names.
+
+    Raises:
+        BadInput: The name is unknown, files are missing, or the set takes no such rho, protocol or split.
+
+    Example:
+        >>> train = bise.data.load("biased-mnist", split="train", rho=0.99)  # doctest: +SKIP
     """
     if name not in _SETS:
         raise BadInput(f"data set {name!r} is unknown; use {' or '.join(_SETS)}")

@@ -45,6 +45,16 @@ def together() -> Iterator[None]:
 
     Each process has to run the same jobs on the same data, in the same order. Uses the caller's process group where
     there is one. Without torchrun, or with one process, nothing changes.
+
+    Returns:
+        A context, within which each call of BISE shares its work.
+
+    Raises:
+        BadInput: torch.distributed is missing, or a process can't reach the others.
+
+    Example:
+        >>> with bise.together():
+        ...     found = bise.audit(model, test)
     """
     known = dist.is_available() and dist.is_initialized()
     if not known and int(os.environ.get("WORLD_SIZE", "1")) < 2:

@@ -1,4 +1,4 @@
-"""The loop in which weights are trained: vanilla models, finetuned subnetworks, models for pseudo labels."""
+"""The loop in which weights are trained: vanilla models, finetuned ones, rivals by their own losses."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from bise.engine.compiling import compiled
 from bise.engine.config import TrainConfig
 from bise.engine.convolutions import large_kernels
 from bise.engine.inputs import Inputs
+from bise.engine.learners import Draws, Learner
 from bise.engine.losses import cross_entropies, margins, weighted_mean
 from bise.engine.precision import autocast, resolved
 from bise.engine.processes import batch_norm_together, count, own_rows, rank, total
@@ -50,12 +51,15 @@ def fit(
     log: Log | None = None,
     label: str = "training",
     checkpoint: Checkpoint | None = None,
+    sampler: Draws | None = None,
 ) -> list[dict[str, Any]]:
     """Train what `sub` owns, in place, and end with its best epoch on `validation`, or its last; gives the history.
 
-    With `checkpoint` it goes on from there where one exists, and ends as it would have without the stop.
+    A `Learner` in `sub` has a loss of its own; any other network learns by the cross-entropy that `config` describes.
+    A `sampler` draws in place of the configuration's. With `checkpoint` it goes on from there where one exists, and
+    ends as it would have without the stop.
     """
-    training = _Training(sub, inputs, cells, config, validation, checkpoint)
+    training = _Training(sub, inputs, cells, config, validation, checkpoint, sampler)
     cuda = [inputs.device] if inputs.device.type == "cuda" else []
     compiling = compiled(sub.network) if config.compile and cuda and count() == 1 else nullcontext(sub)
     # dropout draws from the global generators, which stay the caller's
@@ -91,6 +95,7 @@ class _Training:
         config: TrainConfig,
         validation: Validation | None,
         checkpoint: Checkpoint | None,
+        sampler: Draws | None = None,
     ) -> None:
         self.sub, self.inputs, self.config, self.validation, self.checkpoint = (
             sub,
@@ -115,7 +120,13 @@ class _Training:
         self.generators = {"own": torch.Generator().manual_seed(config.seed), "loader": inputs.seeds}
         if validation is not None:
             self.generators["val"] = validation.inputs.seeds
-        self.sampler = Sampler(len(cells), strata(cells, config.balance) if config.sampler == "balanced" else None)
+        even = strata(cells, config.balance) if config.sampler == "balanced" else None
+        self.sampler: Draws = Sampler(len(cells), even) if sampler is None else sampler
+        self.learner = sub.network if isinstance(sub.network, Learner) else None
+        if self.learner is not None:
+            if count() > 1:
+                raise BadInput("a method with a loss of its own runs in one process; start it without torchrun")
+            self.learner.precision = self.precision
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(inputs.device)
         self.y = cells.y.to(inputs.device)
@@ -139,6 +150,8 @@ class _Training:
         """One epoch of steps, and its validation; returns its row of the history."""
         c, generator = self.config, self.generators["own"]
         _set_rate(self.optimizer, c.lr * _factor(c, epoch - 1))
+        if self.learner is not None:
+            self.learner.begin(epoch, c.epochs)
         order = self.sampler.draw(c.steps, c.batch_size, generator)
         advice = f"check the inputs' scale, or lower lr (now {c.lr:g})"
 
@@ -164,13 +177,7 @@ class _Training:
 
     def _update(self, x: Any, index: Tensor) -> Tensor:
         """One step of the optimizer; returns the loss and the size of its gradient."""
-        with autocast(self.precision, self.inputs.device):
-            logits = class_logits(call(self.network, x))
-        weights = None if self.weights is None else self.weights[index]
-        b = self.b[index] if self.priors else None
-        each = cross_entropies(own_rows(logits, index), self.y[index], b=b, priors=self.priors)
-        samples = None if count() == 1 else total(each.new_tensor(len(index)))[0]
-        loss = weighted_mean(each, weights, samples)
+        loss, samples = self._cross_entropy(x, index) if self.learner is None else (self.learner.loss(x, index), None)
         # not backward(): what accumulates gradients remembers a stream, and a recording has its own
         gradients = list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
         if samples is not None:
@@ -184,6 +191,16 @@ class _Training:
         size = get_total_norm([gradient for gradient in gradients if gradient is not None])
         self.optimizer.step()
         return torch.stack([loss.detach(), size.to(loss.dtype)])
+
+    def _cross_entropy(self, x: Any, index: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss of a network that brings none, and how many samples all processes have where there are several."""
+        with autocast(self.precision, self.inputs.device):
+            logits = class_logits(call(self.network, x))
+        weights = None if self.weights is None else self.weights[index]
+        b = self.b[index] if self.priors else None
+        each = cross_entropies(own_rows(logits, index), self.y[index], b=b, priors=self.priors)
+        samples = None if count() == 1 else total(each.new_tensor(len(index)))[0]
+        return weighted_mean(each, weights, samples), samples
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""

@@ -65,6 +65,8 @@ class Validation:
         order = list(dict.fromkeys(names.values()))
         self.group_of = torch.tensor([order.index(name) for name in names.values()])
         """[non-empty cells]: the group of each."""
+        self.classes = len(torch.unique(cells.y))
+        """Those that have samples."""
 
     def on(self, inputs: Inputs) -> Validation:
         """The same samples and labels with other inputs."""
@@ -73,19 +75,23 @@ class Validation:
         return other
 
     def __call__(self, sub: Subnetwork, progress: Progress | None = None) -> dict[str, float]:
+        """The figures, and `constant` where one class is the answer to every sample of a set that has several."""
         counts = self.cells.counts
         hits = torch.zeros(len(counts) + 1, dtype=torch.float64, device=self.inputs.device)
         order = torch.arange(len(self.cells))
         good = torch.ones(len(order), dtype=torch.bool, device=self.inputs.device)
+        answers = torch.empty(len(order), dtype=torch.long, device=self.inputs.device)
         run = passes(sub, self.inputs, order, precision=self.precision, progress=progress, label="validating")
         with named("val"):
             for start, logits, _ in run:  # no logits are kept, and a GPU isn't waited for
                 rows = slice(start, start + len(logits))
                 good[rows] = logits.isfinite().all(1)
-                hits.index_add_(0, self.cell[rows], (logits.argmax(1) == self.y[rows]).double())
+                answers[rows] = logits.argmax(1)
+                hits.index_add_(0, self.cell[rows], (answers[rows] == self.y[rows]).double())
         if (found := not_finite(good, split="val")) is not None:
             raise NonFinite(f"{found[0]}, or lower lr", samples=found[1], split="val")
-        return self._figures(hits.cpu())
+        constant = self.classes > 1 and bool((answers == answers[0]).all())
+        return self._figures(hits.cpu()) | ({"constant": True} if constant else {})
 
     def figures(self, right: Tensor) -> dict[str, float]:
         """The same figures where it is known of each sample [N] whether it was classified right."""

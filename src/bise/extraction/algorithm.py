@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bise.base.errors import BadInput, caution
 from bise.base.files import finite
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Log, Progress, labels, unloaded
+from bise.data.core.identity import warn_of_same
 from bise.engine.checkpoints import EVERY, Checkpoint, key_of
 from bise.engine.checks import check_kinds, check_outputs
 from bise.engine.frozen import frozen_part
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import resolved
+from bise.engine.processes import count, total
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
+from bise.extraction.budget import wanted, with_budget
 from bise.extraction.config import ExtractConfig
 from bise.extraction.loop import Loop
 from bise.extraction.margins import choose, learned_with_margins
 from bise.extraction.problem import Problem
 from bise.network.outputs import call, device_of
 from bise.network.placement import one_bottleneck, place
+from bise.network.shrinking.counting import Counter
+from bise.network.size import latency
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 
@@ -40,6 +45,7 @@ def extract(
     *,
     val: Any = None,
     config: ExtractConfig | None = None,
+    budget: float | Mapping[str, float] | None = None,
     sites: Sequence[str] | str | None = None,
     bottleneck: str | None = None,
     workers: int | None = None,
@@ -50,20 +56,47 @@ def extract(
 ) -> Subnetwork:
     """Find the subnetwork of `model` that doesn't lean on b, on its own weights and device; the model is not changed.
 
-    `train` yields (x, y, b). With `val`, an unbiased set, the best mask on it is returned, and the last one stays at
-    hand as `.last`; without it the last mask is returned. A run whose `margin` or `smoothing` is chosen for it and
-    gains little on `val` is repeated without them, and the better one is returned. `progress(label, done, total)` and
-    `log(row)` are told how it goes. `workers` processes read data that are not in memory; None is up to four for
-    picture files. The state is kept in the file `checkpoint`, every so many seconds; where it exists already, the run
-    goes on from there and ends as it would have without the stop; a repeated run has a file of its own beside it. What
-    was done is in the result's `.record`.
+    A run whose `margin` or `smoothing` is chosen for it and gains little on `val` is repeated without them, and the
+    better one is returned.
+
+    Args:
+        model: Any classifier of x that returns logits [N, C], one logit a sample, a tuple, or an object with
+            `.logits`.
+        train: A data set or DataLoader that yields (x, y, b), with some samples that conflict with the bias.
+        val: An unbiased one. With it, the best mask on it is returned, and the last one stays at hand as `.last`;
+            without it the last mask is returned.
+        config: The settings; None is the default preset, `ExtractConfig()`.
+        sites: Names or patterns of the sites that get gates; None finds them.
+        budget: A share of the model's MACs, or {"macs", "parameters" or "latency": share}: what the shrunk network may
+            take.
+        bottleneck: The layer whose input z [N, d] the bias head reads, by its name; None finds the last linear layer.
+        workers: Processes that read data that are not in memory; None is up to four for picture files.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+        log: Called with a row of figures for each epoch; `bise.to_mlflow()` makes such a function.
+        checkpoint: A file that keeps the state. Where it exists already, the run goes on from there and ends as it
+            would have without the stop; a repeated run has a file of its own beside it.
+        checkpoint_every: Seconds from one state to the next.
+
+    Returns:
+        The subnetwork; what was done is in its `.record`.
+
+    Raises:
+        BadInput: No sample conflicts with the bias, no site or several bottlenecks are found, or data, settings or
+            weights can't be worked with; the sentence says which.
+
+    Example:
+        >>> sub = bise.extract(model, train, val=val, config=config)
+        >>> sub.units[0] < sub.units[1]  # open, all
+        True
     """
     config = ExtractConfig() if config is None else config
     check_kinds(model, config, ExtractConfig)
+    config = with_budget(config, budget)
     if torch.is_inference_mode_enabled():
         raise BadInput("bise.extract needs gradients, and runs under torch.inference_mode(); call it outside of that")
     kept = None if checkpoint is None else Path(checkpoint)
     train, val = unloaded(train), unloaded(val)
+    warn_of_same({"train": train, "val": val}, [("train", "val")])
 
     def run(config: ExtractConfig, attempt: int) -> Subnetwork:
         again = attempt == 2
@@ -87,9 +120,13 @@ def extract(
     return found
 
 
+def _second(label: str) -> str:
+    return f"{label}, run 2 of 2, without margins" if label == "extracting" else f"{label}, run 2"
+
+
 def _without_margins(progress: Progress | None) -> Progress | None:
     """Says of a second run that it is one."""
-    return progress and (lambda label, done, total: progress(f"{label}, without margins", done, total))
+    return progress and (lambda label, done, total: progress(_second(label), done, total))
 
 
 def _learned(
@@ -116,6 +153,7 @@ def _learned(
     sub = Subnetwork(model, placement.sites, bottleneck=named, owned=updated | placement.moved)
     _check_runs(sub, inputs, cells, validation)
     _prepare(sub, inputs, validation, config)
+    counter, timed = _counted(sub, inputs, config)
     with _frozen_part_once(sub, inputs, validation, config, memory, precision) as (passed, judged):
         problem = Problem(
             sub=sub,
@@ -125,6 +163,8 @@ def _learned(
             config=config,
             precision=precision,
             memory=memory.left,
+            counter=counter,
+            timed=timed,
         )
         kept = None
         if checkpoint is not None:
@@ -191,6 +231,30 @@ def _prepare(sub: Subnetwork, inputs: Inputs, validation: Validation | None, con
         validation.inputs.channels_last = inputs.channels_last
     inputs.jitter_by(config.jitter)
     inputs.augments = config.augment
+
+
+def _counted(
+    sub: Subnetwork, inputs: Inputs, config: ExtractConfig
+) -> tuple[Counter | None, Callable[[list[Tensor]], float] | None]:
+    """What counts the shrunk network, and what measures its latency, where they are limited."""
+    limits = wanted(config)
+    if not limits:
+        return None, None
+    try:
+        counter = Counter(sub, inputs.example(), inputs.example(1))
+    except BadInput as error:
+        raise BadInput(f"a budget is for a network that can be shrunk, and this one can't be: {error}") from error
+    if "latency" not in limits:
+        return counter, None
+    dense, x = sub.bare(), inputs.example(config.batch_size)
+
+    def timed(masks: list[Tensor]) -> float:
+        ratio = latency(dense, counter.built(masks), x).ratio
+        return (
+            float(total(torch.tensor([ratio], dtype=torch.float64, device=inputs.device))[0]) / count()
+        )  # several processes measure alike
+
+    return counter, timed
 
 
 @contextmanager

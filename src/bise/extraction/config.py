@@ -54,9 +54,9 @@ class ExtractConfig:
     is the batch where cells are drawn evenly, so that b says nothing of y there, and else the conflicting ones."""
     mi_over_biases: str = option("mean", choices=("mean", "sum"))
     """Of several biases, whether the "mean" of their mutual information or the "sum" joins the objective."""
-    gates_at: str = option("activations", choices=("activations", "layers"))
-    """Where gates go by themselves: behind "activations", or on the outputs of "layers", the linear ones outside of
-    attention, before activations and residual sums."""
+    gates_at: str = option("all", choices=("all", "activations", "layers"))
+    """Where gates go by themselves: on "all" that can go, behind "activations", which are the paper's places, or on the
+    outputs of "layers", the linear ones outside of attention, before activations and residual sums."""
     norms: str = option("plain", choices=("plain", "masked"))
     """A LayerNorm behind a gated feed-forward output: "plain", or "masked", over open units alone."""
     head_data: str = option("balanced", choices=("natural", "balanced"))
@@ -66,6 +66,31 @@ class ExtractConfig:
     collapse: str = option("prevent", choices=("prevent", "undo", "ignore"))
     """A site that would close wholly: "prevent" keeps its best unit open; "undo" goes back to the last live mask;
     "ignore" goes on."""
+
+    max_macs: float | None = option(
+        None,
+        help="Close units until the shrunk network has at most this share of the MACs.",
+        above=0,
+        below=1,
+        refusal="is no share of the model to keep; give a number above 0 and below 1",
+    )
+    """The budget: the shrunk network has at most this share of the whole model's multiply-accumulates, …"""
+    max_parameters: float | None = option(
+        None,
+        help="… of the parameters.",
+        above=0,
+        below=1,
+        refusal="is no share of the model to keep; give a number above 0 and below 1",
+    )
+    """… of its parameters, …"""
+    max_latency: float | None = option(
+        None,
+        help="… of the time that a batch takes on this device.",
+        above=0,
+        below=1,
+        refusal="is no share of the model to keep; give a number above 0 and below 1",
+    )
+    """… of the time that a batch takes on the device at hand, which is measured."""
 
     batch_size: int = option(100, help="Samples a batch.", above=0)
     steps: int | None = option(20, help="Steps an epoch.", above=0)
@@ -165,6 +190,7 @@ class ExtractConfig:
             "margin": 0.0,
             "smoothing": 0.0,
             "mi": "conflicting",
+            "gates_at": "activations",
             "head_data": "natural",
             "steps": None,
             "upsilon": 10,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
@@ -12,13 +13,18 @@ from bise.data.core.sampling import Sampler
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.processes import batch_norm_together
 from bise.engine.steps import Steps, check_figures
+from bise.extraction.budget import Budget
+from bise.extraction.config import ExtractConfig
 from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
-from bise.extraction.margins import BY_HEART
+from bise.extraction.margins import BY_HEART, gives_one_class, may_run_again
 from bise.extraction.mask_step import MaskStep
 from bise.extraction.problem import Problem
 from bise.extraction.state import Best, State
 from bise.network.subnetwork import Subnetwork
+
+SHORT, SHORTEST = 4, 10
+"""A schedule is short with fewer steps than the default's over the first, and nobody can doubt it over the second."""
 
 
 class Loop:
@@ -45,6 +51,8 @@ class Loop:
         self.steps = Steps(self.step, problem.inputs, c.batch_size, state=self.state.tensors_of_a_step, graphs=c.graphs)
         self.taus = c.temperatures()
         self.cuts = problem.cuts
+        again = may_run_again(self.config, targets) and problem.validation is not None
+        self.label = "extracting, run 1 of at most 2" if again else "extracting"
 
     def run(self) -> Subnetwork:
         """Anneal τ; before each τ train the heads anew (lines 4 and 13), at each τ learn the masks (lines 5 to 10)."""
@@ -56,9 +64,11 @@ class Loop:
             rows = [row for row in self.state.history if row["tau"] == tau]
             if self._epochs_left(rows) > 0:
                 self._train_heads(phase, tau)
+                if self.state.budget is not None:
+                    self.state.budget.price(phase)
             while self._epochs_left(rows) > 0:
                 epoch += 1
-                rows.append(row := self._epoch(epoch, tau))
+                rows.append(row := self._epoch(epoch, tau, self._progress(phase, len(rows) + 1)))
                 ends = self._epochs_left(rows) <= 0
                 self._tell(phase * self.config.upsilon + (self.config.upsilon if ends else len(rows)))
                 if closed := self._collapsed():
@@ -66,7 +76,7 @@ class Loop:
                 self.state.last_valid = self.state.scores.snapshot()
                 last = ends and tau == self.taus[-1]
                 left = [] if last else self._steps_left(rows, phase)
-                done = not last and self._nothing_can_flip(left)
+                done = not last and self._within(row) and self._nothing_can_flip(left)
                 self._finish_epoch(epoch, row, last=done or last)
                 if done:
                     stopped = self._coast(left, epoch)
@@ -88,7 +98,7 @@ class Loop:
         if self.problem.validation is not None and state.baseline_score is None:
             self._validate()
             state.baseline_score = state.judged[c.selection]
-            if c.baseline:
+            if c.baseline and state.budget is None:  # the model itself exceeds any
                 state.best = (state.baseline_score, 0, state.scores.snapshot())
                 state.also = {by: (state.judged[by], 0, state.scores.snapshot()) for by in c.also}
         state.begin_epoch()
@@ -108,8 +118,8 @@ class Loop:
         state.begin_epoch()
         self._save()
 
-    def _epoch(self, epoch: int, tau: float) -> dict[str, Any]:
-        """One epoch of mask steps (lines 7 to 10); returns its means."""
+    def _epoch(self, epoch: int, tau: float, progress: float) -> dict[str, Any]:
+        """One epoch of mask steps (lines 7 to 10), and the budget's; returns its means."""
         c, state, problem = self.config, self.state, self.problem
         before = state.last_valid[0] >= 0
         order = self.sampler.draw(c.steps, c.batch_size, state.generator)
@@ -137,11 +147,16 @@ class Loop:
             )
         if epoch == 1 and (stuck := state.scores.untouched()):
             state.notes.append(f"no gradient reaches {', '.join(stuck)}, so nothing there will be closed")
+        spent: dict[str, Any] = {}
+        if (budget := state.budget) is not None:
+            with state.clock("budget", problem.device):
+                shares, weight = budget.close(budget.allowed(progress))
+            spent = {"budget": shares, "weight": weight}
         loss, ce, mi, head, _ = figures.mean(0).tolist()
         mask = state.scores.flat.detach() >= 0
         flips, kept = int((mask != before).sum()), int(mask.sum())
         losses = {"loss": loss, "cross_entropy": ce, "mutual_information": mi, "head_loss": head}
-        return {"epoch": epoch, "tau": tau, **losses, "flips": flips, "open": kept}
+        return {"epoch": epoch, "tau": tau, **losses, "flips": flips, "open": kept} | spent
 
     def _set_modes(self) -> None:
         """Everything in eval mode, but for BatchNorm where its statistics are updated."""
@@ -161,19 +176,26 @@ class Loop:
                 self._validate()
             state.changed = False
             row["val"] = state.judged
-            state.best = self._better(state.best, c.selection, epoch)
-            state.also = {by: self._better(state.also.get(by), by, epoch) for by in c.also}
+            if self._within(row):
+                state.best = self._better(state.best, c.selection, epoch)
+                state.also = {by: self._better(state.also.get(by), by, epoch) for by in c.also}
         state.history.append(row)
         state.begin_epoch()
         if self.log is not None:
             self.log(row)
+
+    def _within(self, row: dict[str, Any]) -> bool:
+        """Whether the mask at the end of an epoch keeps to the budget, if there is one."""
+        return self.state.budget is None or self.state.budget.fits(row["budget"])
 
     def _better(self, best: Best | None, selection: str, epoch: int) -> Best:
         """The best so far, or this epoch's mask where it beats it on val, or ties and is to win ties."""
         value = self.state.judged[selection]
         # a mask that does as well as the model itself is the smaller network
         ties = self.config.ties == "later" or (best is not None and best[1] == 0)
-        if best is None or value > best[0] or (ties and value == best[0]):
+        was_constant = best is not None and gives_one_class(self.state.history, best[1])
+        constant = bool(self.state.judged.get("constant")), was_constant
+        if best is None or replaces(value, best[0], constant=constant, ties=ties):
             return value, epoch, self.state.scores.snapshot()
         return best
 
@@ -189,7 +211,7 @@ class Loop:
 
     def _tell(self, done: int) -> None:
         if self.progress is not None:
-            self.progress("extracting", done, len(self.taus) * self.config.upsilon)
+            self.progress(self.label, done, len(self.taus) * self.config.upsilon)
 
     # ends
 
@@ -199,6 +221,10 @@ class Loop:
         if c.patience is None:
             return c.upsilon - len(rows)
         return min(c.upsilon - len(rows), max(0, c.patience - quiet_epochs(rows)))
+
+    def _progress(self, phase: int, epochs: int) -> float:
+        """The part of the schedule that is over after so many epochs of a temperature."""
+        return (phase + min(1.0, epochs / self.config.upsilon)) / len(self.taus)
 
     def _steps_left(self, rows: list[dict[str, Any]], phase: int) -> list[tuple[int, float]]:
         """(steps, τ) of this temperature and those after it."""
@@ -236,7 +262,7 @@ class Loop:
         if self.log is not None:
             self.log(row | {"collapsed": closed})
         if self.progress is not None:
-            self.progress("extracting", epoch, epoch)  # there is no more to come
+            self.progress(self.label, epoch, epoch)  # there is no more to come
         return f"epoch {epoch}: {', '.join(closed)} closed wholly"
 
     def _result(self, epoch: int, stopped: str) -> Subnetwork:
@@ -251,13 +277,23 @@ class Loop:
             selection = {"kind": "best", "epoch": best_epoch, "on": on, "value": value, "model": state.baseline_score}
             if best_epoch == 0:
                 state.notes.append(self._nothing_better(value))
+            if constant := sum(gives_one_class([row], row["epoch"]) for row in state.history):
+                selection["constant"] = constant
+            if gives_one_class(state.history, best_epoch):
+                state.notes.append(
+                    "every mask that was judged gives each sample of val one class, and so does this one; it is no"
+                    " classifier to use"
+                )
             sub.keep("last", state.scores.by_site())
             for by, (figure, found, snapshot) in state.also.items():
                 state.scores.restore(snapshot)
                 sub.keep(by, state.scores.by_site())
                 selection.setdefault("also", {})[by] = {"epoch": found, "value": figure}
             state.scores.restore(kept)
+        spent = {} if state.budget is None else {"budget": self._settled(state.budget, selection)}
         state.scores.set_mask()
+        if state.best is None and bool((state.scores.flat >= 0).all()) and (said := self._short(SHORTEST)):
+            state.notes.append(f"no unit was closed; {said}")
         for parameter in sub.network.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
@@ -270,18 +306,53 @@ class Loop:
             "phases": state.seconds,
             "information_over": self.problem.measured_over,
             "targets": self.targets,
+            **spent,
         }
         return sub
+
+    def _short(self, below: int) -> str:
+        """That nothing was closed by so short a schedule, which is then the likely cause."""
+        c, usual = self.config, ExtractConfig()
+        steps, enough = (one.total_steps(len(self.problem.cells)) for one in (c, usual))
+        if below * steps >= enough:
+            return ""
+        return (
+            f"the schedule is probably too short for masks to be found: {steps:,} steps in all, of which the default"
+            f" has {enough:,}; give more by upsilon=… (now {c.upsilon}, usually {usual.upsilon}) or steps=… (now"
+            f" {c.epoch_steps(len(self.problem.cells))}, usually {usual.steps})"
+        )
+
+    def _settled(self, budget: Budget, selection: dict[str, Any]) -> dict[str, Any]:
+        """Hold the mask that was selected to the budget once more, as it is measured; judged anew where that cut it."""
+        before = self.state.scores.flat >= 0
+        shares = budget.settle()
+        cut = not torch.equal(before, self.state.scores.flat >= 0)
+        if self.problem.validation is not None and cut:
+            self.state.scores.set_mask()
+            self._validate()
+            selection["value"] = self.state.judged[self.config.selection]
+        return budget.as_dict(shares) | {"cut": cut}
 
     def _nothing_better(self, value: float) -> str:
         """That the model itself was the best on val, and what to look at."""
         name = self.config.selection
-        found = [row["val"][name] for row in self.state.history if "val" in row]
+        judged = [row for row in self.state.history if "val" in row]
+        useful = [row for row in judged if not gives_one_class([row], row["epoch"])]
+        found = [row["val"][name] for row in useful or judged]
         against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
-        said = (
-            f"no mask was as good on val as the model itself ({name} {against}), so nothing is closed; `last` has the"
-            " last mask, and baseline=False selects among masks alone"
-        )
+        refused = [row["val"][name] for row in judged if row not in useful]
+        which = " that tells classes apart" if max(refused, default=0.0) >= value else ""
+        said = f"no mask{which} was as good on val as the model itself ({name} {against}), so nothing is closed"
+        if refused:
+            said += f"; {len(refused)} of {len(judged)} masks gave every sample one class, and were refused as constant"
+        said += "; `last` has the last mask, and baseline=False selects among masks alone"
         if value >= BY_HEART:
             said += "; if the model was trained on samples of val, give others, since it may know these by heart"
-        return said
+        return f"{said}; {short}" if (short := self._short(SHORT)) else said
+
+
+def replaces(value: float, best: float, *, constant: tuple[bool, bool], ties: bool) -> bool:
+    """Whether a mask with `value` on val takes the place of the best so far; the `constant` one of two never does."""
+    if constant[0] != constant[1]:
+        return constant[1]
+    return value > best or (ties and value == best)

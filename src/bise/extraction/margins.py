@@ -72,6 +72,11 @@ def plainer(config: ExtractConfig, record: dict[str, Any]) -> ExtractConfig | No
     return None if gained >= WORTH * errors else replace(config, margin=margin, smoothing=smoothing)
 
 
+def may_run_again(config: ExtractConfig, targets: dict[str, float]) -> bool:
+    """Whether a margin or smoothing was chosen for the run, so that it may be repeated without them."""
+    return any(getattr(config, name) is None and targets[name] for name in ("margin", "smoothing"))
+
+
 def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subnetwork:
     """The better on val of a run and one without margin and smoothing; its record tells of the other too.
 
@@ -80,7 +85,7 @@ def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subne
     if again.record["selection"]["kind"] != "best":  # it collapsed before its first validation
         return found
     value = {sub: sub.record["selection"]["value"] for sub in (found, again)}
-    other, taken = sorted((again, found), key=value.__getitem__)
+    other, taken = sorted((again, found), key=lambda sub: (not _is_constant(sub), value[sub]))
     record, refused = taken.record, other.record
     record["selection"]["run"] = 1 if taken is found else 2
     tried = {name: refused["targets"][name] for name in ("margin", "smoothing")}
@@ -89,3 +94,12 @@ def better(found: Subnetwork, again: Subnetwork, config: ExtractConfig) -> Subne
     record["seconds"] += refused["seconds"]
     record["phases"] = {phase: seconds + refused["phases"][phase] for phase, seconds in record["phases"].items()}
     return taken
+
+
+def gives_one_class(history: list[dict[str, Any]], epoch: int) -> bool:
+    """Whether the mask of this epoch gave every sample of val one class; epoch 0, the model itself, is in no row."""
+    return any(row["epoch"] == epoch and row.get("val", {}).get("constant", False) for row in history)
+
+
+def _is_constant(sub: Subnetwork) -> bool:
+    return gives_one_class(sub.record["history"], sub.record["selection"]["epoch"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +15,11 @@ from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.precision import autocast
 from bise.engine.validation import Validation
+from bise.extraction.budget import Budget, wanted
 from bise.extraction.config import ExtractConfig
-from bise.extraction.scores import cuts
+from bise.extraction.scores import Scores, cuts
 from bise.network.outputs import nondeterminism
+from bise.network.shrinking.counting import Counter
 from bise.network.subnetwork import Subnetwork
 
 
@@ -33,6 +36,10 @@ class Problem:
     """The resolved one: "fp32" or "bf16"."""
     memory: int
     """Bytes that cached features may take."""
+    counter: Counter | None = None
+    """Counts what shrinking leaves, where that is limited."""
+    timed: Callable[[list[Tensor]], float] | None = None
+    """Measures the latency of what shrinking leaves, as a share of the whole model's, where that is limited."""
 
     @property
     def device(self) -> torch.device:
@@ -65,6 +72,10 @@ class Problem:
             seen = infer(self.sub, self.inputs, index=index, features=self.sub.bottleneck, precision=self.precision)
         assert seen.z is not None
         return seen.z.shape[1], seen.logits.shape[1]
+
+    def limited(self, scores: Scores) -> Budget | None:
+        """The budget that these scores keep to; None without one."""
+        return None if self.counter is None else Budget(scores, wanted(self.config), self.counter, self.timed)
 
     def notes(self) -> list[str]:
         """What the user should know about these samples and this network before the run."""

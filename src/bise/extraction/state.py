@@ -20,6 +20,7 @@ from bise.engine.checkpoints import (
     under_prefix,
 )
 from bise.extraction.bias_head import BiasHeads
+from bise.extraction.budget import Budget
 from bise.extraction.problem import Problem
 from bise.extraction.scores import Scores, Snapshot
 
@@ -41,6 +42,8 @@ class State:
     """The run's own and those of the loaders."""
     epoch_start: dict[str, Tensor]
     """The generators at the start of this epoch, from which its order is drawn."""
+    budget: Budget | None
+    """Closes units where the shrunk network is limited."""
     last_valid: Snapshot
     """The mask at the end of the epoch before, which closed no site wholly."""
     baseline_score: float | None = None
@@ -91,6 +94,7 @@ class State:
             batch_norm=optimizer,
             generators=generators,
             epoch_start=generator_states(generators),
+            budget=problem.limited(scores),
             last_valid=scores.snapshot(),
         )
 
@@ -119,7 +123,7 @@ class State:
         yield
         if device.type == "cuda":
             torch.cuda.current_stream(device).synchronize()  # others may be at work beside it
-        self.seconds[phase] += time.perf_counter() - start
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
 
     def save(self, checkpoint: Checkpoint, figures: list[Tensor] | None = None) -> None:
         """The state at the end of an epoch, or, with the `figures` of its steps so far, in the middle of one."""
@@ -142,6 +146,7 @@ class State:
                 "judged": self.judged,
                 "changed": self.changed,
                 "refined": self.refined,
+                "priced": 0 if self.budget is None else self.budget.priced,
                 "seconds": self.seconds,
                 "notes": self.notes,
             },
@@ -163,6 +168,8 @@ class State:
             restore_optimizer(self.batch_norm, tensors)
         self.history, self.notes, self.seconds = state["history"], state["notes"], state["seconds"]
         self.judged, self.changed, self.refined = state["judged"], state["changed"], state["refined"]
+        if self.budget is not None:
+            self.budget.priced = state["priced"]
         self.baseline_score = state["itself"]
         device = self.scores.flat.device
         if state["best"] is not None:
@@ -180,6 +187,7 @@ class State:
             "raw": self.scores.raw,
             "heads": self.heads.parameters,
             "heads.velocity": self.heads.velocity,
+            **({} if self.budget is None else self.budget.tensors()),
         }
 
 

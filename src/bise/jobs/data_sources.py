@@ -36,12 +36,13 @@ def splits_of(
 
 def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any:
     """The table of a csv or parquet file, a folder of pictures, or a folder of Hugging Face datasets."""
-    from bise.data.own.folders import is_hugging_face, read_hugging_face, read_image_folder
+    from bise.data.own.folders import read_image_folder
+    from bise.data.own.hugging_face import is_hugging_face, read_hugging_face
     from bise.data.own.tables import read_table
 
     how: dict[str, Any] = {"labels_only": labels_only, "like": like}
-    how |= {name: own[name] for name in ("split_column", "image", "text", "tokenizer", "length") if name in own}
-    how |= {name: _listed(own[name]) for name in ("bias", "features") if name in own}
+    how |= {name: own[name] for name in ("split_column", "image", "text", "tokenizer", "length", "fit") if name in own}
+    how |= {name: _listed(own[name]) for name in ("bias", "features", "ignore") if name in own}
     if "holdout" in own:
         how["holdout"] = _floats(own["holdout"], "--holdout", 2)
     if "size" in own:
@@ -49,7 +50,7 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any
     if "mean" in own or "std" in own:
         how["transform"] = _transform(own)
     if path.is_dir() and not is_hugging_face(path):
-        _allowed(own, ("bias", "bias_csv", "holdout", "size", "mean", "std"), f"{path} is a folder of pictures")
+        _allowed(own, ("bias", "bias_csv", "holdout", "size", "fit", "mean", "std"), f"{path} is a folder of pictures")
         return read_image_folder(path, own.get("bias_csv"), **how)
     if "target" not in own:
         raise BadInput(f"{path} needs a target; name its column with --target")
@@ -58,7 +59,7 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any
         _allowed(own, columns - {"root"}, f"{path} is a folder of datasets")
         return read_hugging_face(path, target=own["target"], **how)
     _allowed(own, columns, f"{path} is a table")
-    for option, others in (("image", ("size", "mean", "std")), ("text", ("tokenizer", "length"))):
+    for option, others in (("image", ("size", "fit", "mean", "std")), ("text", ("tokenizer", "length"))):
         odd = next((name for name in others if name in own and option not in own), None)
         if odd is not None:
             raise BadInput(f"--{odd} is for a column that --{option} names; name it, or leave --{odd} out")

@@ -17,6 +17,7 @@ from bise.engine.inputs import Inputs
 from bise.jobs.exporting import check_target, export, tokenizer_file
 from bise.jobs.runtime import RUNTIME, in_onnx_runtime
 from bise.network.outputs import device_of
+from bise.network.shrinking.verify import allowed
 from bise.network.size import latency, size, sparsity
 from bise.network.subnetwork import Subnetwork
 from bise.network.timing import timed
@@ -32,7 +33,7 @@ EXAMPLE = 8
 
 def deploy(
     sub: Subnetwork,
-    inputs: Inputs,
+    data: Any,
     files: Sequence[Path],
     progress: Progress,
     widths: Mapping[str, Any] = PLAIN,
@@ -40,9 +41,10 @@ def deploy(
 ) -> dict[str, Any]:
     """Shrink `sub`, compare it with its dense network, write `files`; returns the figures for `summary.json`.
 
-    Sizes are for one sample. Latency is that of dense and shrunk taking turns, on the device where `sub` lives, and in
+    Sizes are for one sample of `data`. Latency is that of dense and shrunk taking turns, on the device of `sub`, and in
     other modes too where these are named.
     """
+    inputs = Inputs(data, device_of(sub))
     for path in files:
         check_target(path)
     progress("shrinking", 0, 1)
@@ -57,7 +59,7 @@ def deploy(
         others += [asdict(one) for one in timed(dense, small, x, [m for m in modes if m != RUNTIME])]
         if RUNTIME in modes:
             others.append(asdict(in_onnx_runtime(dense, small, x, inputs.example(EXAMPLE))))
-    written = {path.name: _written(small, path, inputs.example(EXAMPLE), inputs) for path in files}
+    written = {path.name: _written(small, path, inputs.example(EXAMPLE), data) for path in files}
     progress("shrinking", 1, 1)
     return figures | {"latency_by_batch": times, "latency_by_mode": others, "files": written}
 
@@ -94,6 +96,7 @@ def shrunk(sub: Subnetwork, inputs: Inputs, align: Any = 1, streams: Any = None)
         "sparsity_percent": asdict(sparsity(sub.masks, before, after)),
         "difference_float64": max(report.differences.values()),
         "difference_float32": report.float32,
+        **({"noise": report.noise, "allowed_float64": allowed(report.noise)} if report.noise else {}),
         "barriers": [str(barrier) for barrier in report.barriers],
         **({"tried": [asdict(one) for one in report.tried]} if report.tried else {}),
         **({} if (report.align, report.streams) == (1, "narrow") else {"widths": widths_of(report)}),
@@ -105,10 +108,11 @@ def widths_of(report: Any) -> dict[str, Any]:
     return {"align": report.align, "streams": report.streams}
 
 
-def _written(small: nn.Module, path: Path, example: Any, inputs: Inputs) -> dict[str, Any]:
+def _written(small: nn.Module, path: Path, example: Any, data: Any) -> dict[str, Any]:
     """Write one file, and the tokenizer beside it where there is one."""
-    texts = sentences_of(inputs.dataset)
+    texts = sentences_of(data)
     whole = {"path": str(path.resolve())}
     if texts is None or texts.coder.file is None:
-        return {"difference": export(small, path, example)} | whole
-    return {"difference": export(small, path, example, texts=texts), "tokenizer": tokenizer_file(path).name} | whole
+        return {"difference": export(small, path, example, data=data)} | whole
+    difference = export(small, path, example, data=data, texts=texts)
+    return {"difference": difference, "tokenizer": tokenizer_file(path).name} | whole

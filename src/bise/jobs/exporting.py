@@ -21,6 +21,7 @@ from bise.base.files import write_bytes
 from bise.base.plain import make_folder
 from bise.data.core.coders import write_tokenizer
 from bise.data.core.tokens import sentences_of
+from bise.jobs.file_facts import PT2_FILE, file_facts, in_one
 from bise.network.outputs import call, device_of, logits_tensor, to_device
 from bise.network.shrinking import sizes
 from bise.network.shrinking.capture import quiet_export
@@ -46,14 +47,30 @@ class _Logits(nn.Module):
         return logits_tensor(call(self.module, _given(self.keys, inputs)))
 
 
-def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = None) -> float:
+def export(small: nn.Module, path: str | Path, example: Any, *, data: Any = None, texts: Any = None) -> float:
     """Write `small` to `path`, as ONNX or .pt2 by its ending, with a free batch size and BatchNorm folded.
 
-    The length of token sequences is free as well, where the model leaves it so. Where `texts`, a data set of texts, is
-    given, its tokenizer is written beside it: NAME.tokenizer.json for NAME.onnx.
+    The file says how large an input is, and what `data` knows: as properties in ONNX, in the extra file bise.json in
+    .pt2. The length of token sequences is free as well, where the model leaves it so.
 
-    Returns the largest relative difference between the file and the module on `example`, on other batch sizes
-    and on other lengths.
+    Args:
+        small: The network, usually what `shrink` gave.
+        path: A file that ends in .onnx or .pt2.
+        example: A batch of a few inputs, [n, …] or a dict of such tensors.
+        data: A data set, whose classes' names, and the mean and deviation that its pictures are scaled by, go into
+            the file.
+        texts: A data set of texts, whose tokenizer is written beside the file: NAME.tokenizer.json for NAME.onnx.
+
+    Returns:
+        The largest relative difference between the file and the module on `example`, on other batch sizes and on
+        other lengths.
+
+    Raises:
+        BadInput: The ending is another one, an extra is missing, or the network can't be traced.
+
+    Example:
+        >>> bise.export(nn.Sequential(nn.Linear(8, 2)), "linear.pt2", example) < 1e-5
+        True
     """
     path = Path(path)
     check_target(path)
@@ -78,7 +95,10 @@ def export(small: nn.Module, path: str | Path, example: Any, *, texts: Any = Non
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         beside.touch()  # torch would say in another way that it can't
-        run = _WRITERS[path.suffix](beside, program, keys or ("x",))
+        names = keys or ("x",)
+        run = _WRITERS[path.suffix](
+            beside, program, names, file_facts(data, names, inputs, any_length=sizes.free(program, tokens=True))
+        )
         worst = max(_gap(run, model, keys, case) for case in cases)
         if not worst <= _tolerance(model):
             raise BadInput(
@@ -178,16 +198,18 @@ def _program(module: nn.Module, inputs: tuple[Any, ...], free_length: bool = Tru
     return program
 
 
-def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...]) -> Callable[..., Tensor]:
+def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...], facts: Mapping[str, str]) -> Callable[..., Tensor]:
     content = io.BytesIO()  # on a full disk torch's own writer would end the process
     with quiet_export():
-        torch.export.save(program, content)
+        torch.export.save(program, content, extra_files={PT2_FILE: in_one(facts)})
         write_bytes(path, content.getvalue())
         # the file that was written a line above, not one from elsewhere: loading a .pt2 can run code
         return torch.export.load(path).module()
 
 
-def _onnx(path: Path, program: ExportedProgram, names: tuple[str, ...]) -> Callable[..., Tensor]:
+def _onnx(
+    path: Path, program: ExportedProgram, names: tuple[str, ...], facts: Mapping[str, str]
+) -> Callable[..., Tensor]:
     try:
         import onnxruntime  # type: ignore[import-not-found,import-untyped,unused-ignore]
         import onnxscript  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
@@ -206,6 +228,7 @@ def _onnx(path: Path, program: ExportedProgram, names: tuple[str, ...]) -> Calla
         except torch.onnx.OnnxExporterError as error:
             raise BadInput(f"the network can't be written as ONNX ({_innermost(error)}); write a .pt2") from error
         assert made is not None
+        made.model.metadata_props.update(facts)
         made.save(str(path), external_data=False)
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -253,7 +276,7 @@ def _gap(run: Callable[..., Tensor], model: nn.Module, keys: tuple[str, ...] | N
     return float((mine.double() - theirs.double()).abs().max() / mine.double().abs().max().clamp_min(1e-30))
 
 
-_WRITERS: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...]], Callable[..., Tensor]]] = {
+_WRITERS: dict[str, Callable[[Path, ExportedProgram, tuple[str, ...], Mapping[str, str]], Callable[..., Tensor]]] = {
     ".onnx": _onnx,
     ".pt2": _pt2,
 }

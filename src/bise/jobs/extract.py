@@ -11,12 +11,15 @@ from torch import nn
 
 from bise.base.errors import BadInput
 from bise.data.core.contract import Progress, labels
-from bise.data.core.identity import hashes, identities
+from bise.data.core.identity import hashes, identities, warn_of_same
 from bise.engine.checkpoints import EVERY
 from bise.engine.checks import check_model
+from bise.engine.inputs import Inputs
 from bise.extraction.config import PRESETS, ExtractConfig
-from bise.jobs.pipeline import Work, extraction, finish
-from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance, warn_of_same
+from bise.jobs.pipeline import Work, extraction, finish, refitting_too
+from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance
+from bise.methods.refit.config import RefitConfig
+from bise.methods.refit.refitting import check_refittable
 from bise.network.outputs import device_of
 from bise.network.twin import fingerprint
 from bise.runs.folder import Run
@@ -33,13 +36,17 @@ def extract_job(
     bottleneck: str | None,
     sites: Sequence[str] | None,
     source: dict[str, Any],
+    refit: bool = False,
     workers: int | None = None,
     progress: Progress,
     tensorboard: bool = False,
     resume: bool = False,
     every: float = EVERY,
 ) -> dict[str, Any]:
-    """Extract on the train split, select on val, audit on test before and after; returns the summary."""
+    """Extract on the train split, select on val, audit on test before and after; returns the summary.
+
+    With `refit`, the run ends with the last layer fitted anew, beside the subnetwork, which stays without it.
+    """
     if preset not in PRESETS:
         raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
     config = getattr(ExtractConfig, preset)(**changes)
@@ -48,10 +55,14 @@ def extract_job(
     cells = labels(data["train"], progress=progress)
     cells.check_trainable()  # before there is a folder
     known = identities(data)
+    fitted = RefitConfig(seed=config.seed) if refit else None
+    if refit:
+        check_refittable(model, Inputs(data["train"], device_of(model), workers=workers).example(), bottleneck)
     whole = {
         "source": source,
         "preset": preset,
         "extract": asdict(config),
+        **({} if fitted is None else {"refit": asdict(fitted)}),
         "bottleneck": bottleneck,
         "sites": list(sites) if sites else None,
         "device": str(device_of(model)),
@@ -61,10 +72,13 @@ def extract_job(
         remember_own(run.folder, source)  # its functions were named by the user, or belong to a run that is trusted
         if run.finished is not None:
             return run.finished
-        warn_of_same(data)
+        warn_of_same(data, [("train", "test"), ("val", "test")])  # of train and val the extraction says it
         weights = source.get("weights") is not None
-        warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
+        standing = warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
         work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
         sub, summary = extraction(work, model, config, sites=sites, bottleneck=bottleneck)
+        if fitted is not None:
+            summary |= refitting_too(work, model, sub, fitted, bottleneck=bottleneck)
+        summary |= {} if standing is None else {"standing_on_train": asdict(standing)}
         finish(work, summary, evidence(run.folder, model, sub, data["val"], data["test"], cells, progress))
     return summary

@@ -62,21 +62,29 @@ def check_log(run: RunFiles) -> str:
         raise Missing("the subnetwork can't be read")
     saved = run.saved["subnetwork"]
     same("the selection", selection, saved.content["record"]["selection"])
-    if selection["kind"] == "best":
+    cut = saved.content["record"].get("budget", {}).get("cut", False)  # below any mask of the log
+    if selection["kind"] == "best" and not cut:
         by = run.config["extract"]["selection"]
-        values = [row["val"][by] for row in log.values() if "val" in row]
-        best = max((v for v in values if v is not None), default=None)
+        judged = [row["val"] for row in log.values() if "val" in row and _within(row, run.config["extract"])]
+        # a mask that gives every sample one class is taken only where every other does so too
+        judged = [val for val in judged if not val.get("constant")] or ([] if epoch == 0 else judged)
+        best = max((val[by] for val in judged if val[by] is not None), default=None)
         if epoch:
             same(f"the value of epoch {epoch}", selection["value"], log[epoch]["val"][by])
             same("the best value", selection["value"], best)
         elif best is not None and best >= selection["value"]:
             raise Broken(f"no mask was selected, though one has {best} on val and the model {selection['value']}")
-    if epoch and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
+    if epoch and not cut and "zeta" not in saved.content["record"]:  # before the first epoch, all units are open
         same(f"open units of epoch {epoch}", log[epoch]["open"], saved.open)
     for name in ("finetuned", "dense_finetuned"):
         if name in run.saved:
             same(f"epochs of {name}", run.saved[name].content["record"]["config"]["epochs"], len(rows.get(name, ())))
     return f"epoch {epoch} and its figures are in metrics.jsonl"
+
+
+def _within(row: dict[str, Any], config: dict[str, Any]) -> bool:
+    """Whether an epoch's mask kept to the budget, if there was one."""
+    return all(share <= config[f"max_{kind}"] for kind, share in row.get("budget", {}).items())
 
 
 def _last_pass(rows: list[dict[str, Any]], job: str) -> dict[int, dict[str, Any]]:
@@ -117,8 +125,11 @@ def check_units(run: RunFiles) -> str:
 
 def check_masks(run: RunFiles) -> str:
     """Every mask is m ≥ 0, or σ(m) ≥ ζ where another ζ was noted; finetuning left it as it was."""
-    cut = next(iter(run.subnetworks().values())).content["record"].get("zeta", 0.5)
+    cuts = {name: saved.content["record"].get("zeta", 0.5) for name, saved in run.subnetworks().items()}
+    chosen = cuts.get("subnetwork", 0.5)
     for name, saved in run.saved.items():
+        cut = cuts.get(name, chosen)
+        cut = chosen if cut == 0.5 else cut
         for site in saved.units:
             scores, mask = saved.tensors[f"scores.{site}"].double(), saved.tensors[f"masks.{site}"]
             if scores.shape != mask.shape:
@@ -128,10 +139,14 @@ def check_masks(run: RunFiles) -> str:
             wrong = int((mask != (scores >= threshold(cut))).sum())
             if wrong:
                 raise Broken(f"{name}, {site}: {wrong} of {len(mask)} gates are not what their scores say")
+            if cut != chosen:
+                continue
             first = run.saved.get("subnetwork", saved).tensors.get(f"masks.{site}")
             if first is None or not torch.equal(first, mask):
                 raise Broken(f"{name}, {site}: the mask is another than the subnetwork's")
-    return "each gate is open where its score is at least 0" + (f", cut at ζ = {cut:g}" if cut != 0.5 else "")
+    return "each gate is open where its score is at least 0" + "".join(
+        f", {name} cut at ζ = {cut:g}" for name, cut in cuts.items() if cut != 0.5
+    )
 
 
 def check_unchanged(run: RunFiles) -> str:

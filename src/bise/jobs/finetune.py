@@ -26,6 +26,7 @@ def finetune_job(
     folder: Path,
     *,
     changes: dict[str, Any],
+    zeta: float | None = None,
     workers: int | None = None,
     progress: Progress,
     tensorboard: bool = False,
@@ -38,20 +39,25 @@ def finetune_job(
     check_complete(folder)
     check_not_an_older_demo(folder)
     check_model(model)
-    sub = saved(folder, "subnetwork", model)
+    sub = saved(folder, "subnetwork", model, zeta=zeta)
     data = splits_to_learn(splits)
     check_same_data(folder, data, "finetuning")
     cells = labels(data["train"], progress=progress)
     known = identities(data)
-    whole = {"finetune": asdict(config)} | origin_of(model, sub, known)
+    whole = {"finetune": asdict(config)} | ({} if zeta is None else {"zeta": zeta}) | origin_of(model, sub, known)
     with Run(folder, whole, job="finetune", resume=resume, every=every, tensorboard=tensorboard) as run:
         if run.finished is not None:
             return run.finished
         earlier = read_summary(folder)
         work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
-        made = finetuning(work, sub, model, config)
+        made = finetuning(work, sub, model, config, zeta=zeta)
         # without what an earlier finetuning has told, such as the sizes of its files
         summary = {name: part for name, part in earlier.items() if name not in ("finetuned", "dense_finetuned")} | made
+        said = "the finetuned network was cut at ζ = "  # of an earlier finetuning, which this one replaces
+        notes = [note for note in summary.get("notes", []) if not str(note).startswith(said)]
+        if zeta is not None:
+            notes.append(f"{said}{zeta:g}, so its mask, size and speed are others than the subnetwork's")
+        summary["notes"] = notes
         summary["seconds"] = time.perf_counter() - started
         finish(work, summary)
     return summary

@@ -49,7 +49,7 @@ KEYS = {f"recipe:{name}": _of_recipe(name) for name in RECIPES} | {
         model=digit_net,
         model_arguments={"seed": NUMBER},
         data=digits_split,
-        data_arguments={"seed": NUMBER, "rho": NUMBER},
+        data_arguments=dict.fromkeys(("seed", "rho", "copies", "turned", "noise", "brightness"), NUMBER),
     ),
 }
 """A key stays when its functions move: runs of every version name it."""

@@ -20,7 +20,7 @@ from bise.engine.inputs import Inputs
 from bise.jobs.deployment import shrunk
 from bise.jobs.promises import Broken, same
 from bise.network.saving import load
-from bise.network.shrinking.verify import TOLERANCE, NotExact
+from bise.network.shrinking.verify import NotExact, allowed
 from bise.network.twin import digest_of, fingerprint, named_tensors
 from bise.runs.reading import Missing, RunFiles
 
@@ -123,8 +123,10 @@ def _split(splits: Callable[[str], Any], name: str) -> Any:
 def check_shrunk(run: RunFiles, model: nn.Module | None, splits: Callable[[str], Any], why: str) -> str:
     """Shrunk again, each subnetwork computes what the masked one does."""
     noted = {name: run.summary.get(name, {}).get("shrunk") or {} for name in ("subnetwork", "refitted", "finetuned")}
+    if "shrunk" in run.summary.get("dense_finetuned", {}):  # it has no gates, and is shrunk for deployment alone
+        noted["dense_finetuned"] = run.summary["dense_finetuned"]["shrunk"]
     for name, figures in noted.items():
-        if not (figures.get("difference_float64") or 0) <= TOLERANCE:
+        if not (figures.get("difference_float64") or 0) <= allowed(figures.get("noise") or 0.0):
             raise Broken(f"{name} was noted to differ by {figures['difference_float64']:.1e}")
     if model is None:
         raise Missing(f"the model can't be had: {why}" if why else "a promise that it builds on is broken")

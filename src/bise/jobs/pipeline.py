@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.base.errors import caution, named
+from bise.base.errors import BadInput, caution, named
 from bise.base.files import write_tensors
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
@@ -36,7 +36,7 @@ from bise.network.outputs import device_of
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
 from bise.reporting.writing import add_report
-from bise.runs.folder import Run
+from bise.runs.folder import Run, note_job
 
 FIT = ("layer", "refused", "samples", "l2", "solver", "val", "rest", "seconds")
 """What the summary takes of a refit's record."""
@@ -201,14 +201,34 @@ def refitting(work: Work, sub: Subnetwork, config: RefitConfig, *, bottleneck: s
     return {"refitted": found | {"fit": {key: refitted.record[key] for key in FIT}}, "refit": asdict(config)}
 
 
-def finetuning(work: Work, sub: Subnetwork, model: nn.Module, config: TrainConfig) -> dict[str, Any]:
-    """The subnetwork and the dense control, finetuned by the same settings."""
+def refitting_too(
+    work: Work, model: nn.Module, sub: Subnetwork, config: RefitConfig, *, bottleneck: str | None = None
+) -> dict[str, Any]:
+    """The refit as a part of another job, noted as if it were one of its own; left out where it is refused."""
+    whole = {"refit": asdict(config), "bottleneck": bottleneck} | origin_of(model, sub, work.known)
+    try:
+        part = refitting(work, sub, config, bottleneck=bottleneck)
+    except BadInput as error:  # the subnetwork stands without it
+        caution(f"there is no refitted network: {error}")
+        return {}
+    note_job(work.folder, "refit", whole)
+    return part
+
+
+def finetuning(
+    work: Work, sub: Subnetwork, model: nn.Module, config: TrainConfig, *, zeta: float | None = None
+) -> dict[str, Any]:
+    """The subnetwork and the dense control, finetuned by the same settings; `zeta` is said of one that was cut so."""
     part: dict[str, Any] = {}
     for name, origin in (("finetuned", sub), ("dense_finetuned", model)):
         network = tune(work, origin, config, name)
         network.bottleneck = sub.bottleneck
+        if zeta is not None and name == "finetuned":
+            network.record["zeta"] = zeta
         network.save(work.folder / name)
         part |= audited(work, name, network)
+    if zeta is not None:
+        part["finetuned"] = part.get("finetuned", {}) | {"zeta": zeta}
     return part | {"finetune": asdict(config)}
 
 
@@ -216,7 +236,7 @@ def shrinking(
     work: Work, summary: Mapping[str, Any], name: str, sub: Subnetwork, files: Sequence[Path]
 ) -> dict[str, Any]:
     """A network's part of the summary, with the size and the speed of what is left of it, and its files to deploy."""
-    made = partial(deploy, sub, Inputs(work.test, device_of(sub)), files, work.progress)
+    made = partial(deploy, sub, work.test, files, work.progress)
     return {name: summary[name] | {"shrunk": work.once(f"shrunk-{name}", made)}}
 
 

@@ -113,9 +113,9 @@ def start(recipe: Recipe, weights: str | Path | None = None, *, seed: int = 0) -
 
 
 def preset_changes(chosen: Recipe, preset: str) -> dict[str, Any]:
-    """What a recipe changes in a preset of extraction, whatever its own protocol."""
+    """What a recipe changes in a preset of extraction, whatever its own protocol; gates are in the paper's places."""
     if preset == "balanced":
-        return dict(chosen.extract_balanced)
+        return {"gates_at": "activations", **chosen.extract_balanced}
     return _by_preset(chosen, preset).extract_changes()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bise.base.errors import BadInput, Unwritable, caution
 from bise.base.files import check_writable
 from bise.data.core.contract import Progress, labels
+from bise.jobs.pipeline import silent
 from bise.jobs.sources import described_by, source_of
 from bise.jobs.steps import evidence, other_splits, saved, split_of
 from bise.reporting.writing import check_place, write_report
@@ -17,6 +18,28 @@ from bise.runs.trust import check_shown
 
 EVIDENCE = {"thresholds.json": "slider", "samples.json": "samples"}
 """{file: what the page shows from it}"""
+
+
+def report(run: str | Path, out: str | Path | None = None, *, progress: Progress | None = None) -> Path:
+    """Make a run's page again, as `bise report` does.
+
+    What the page lacks is gathered from the run's model and data, whose functions are called if the run is trusted.
+
+    Args:
+        run: A run folder.
+        out: The file to write; None is `report.html` in the folder.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        BadInput: The folder is no run, or can't be read.
+
+    Example:
+        >>> bise.report("runs/demo-0", "for-a-colleague.html")  # doctest: +SKIP
+    """
+    return report_job(Path(run), None if out is None else Path(out), progress=progress or silent)
 
 
 def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
+from bise.base.names import SQUASH
 from bise.data.core.contract import Labelled, labels
 from bise.data.own.sheet import contact_sheet
 from bise.jobs.data_sources import splits_of
@@ -18,7 +19,8 @@ SHEET_SIZE = "96"
 def sheet_job(source: str, own: dict[str, Any], out: Path, *, split: str, per_group: int, scale: int | None) -> None:
     """Draw a few pictures of every target and bias of one split."""
     pictures = own.get("image") or Path(source).is_dir()
-    splits = splits_of(source, {**own, "size": own.get("size", SHEET_SIZE)} if pictures else own, option="source")
+    shape = {"size": own.get("size", SHEET_SIZE), "fit": own.get("fit", SQUASH)}
+    splits = splits_of(source, own | shape if pictures else own, option="source")
     data = split_of(splits, split)
     if data is None:
         raise BadInput(f"{source} has no split {split!r}; choose another with --split")

@@ -11,12 +11,11 @@ from torch import nn
 
 from bise.base.errors import BadInput, caution
 from bise.base.files import check_writable, writable, write_json
+from bise.base.names import NETWORKS
 from bise.data.core.contract import Progress
-from bise.engine.inputs import Inputs
 from bise.jobs.deployment import deploy
 from bise.jobs.runtime import RUNTIME
-from bise.jobs.steps import NETWORKS, Splits, saved, split_of, train_of
-from bise.network.outputs import device_of
+from bise.jobs.steps import Splits, saved, split_of, train_of
 from bise.network.shrinking.choosing import candidates
 from bise.network.timing import MODES
 from bise.reporting.writing import add_report
@@ -29,6 +28,7 @@ def shrink_job(
     folder: Path,
     *,
     name: str,
+    zeta: float | None = None,
     files: Sequence[Path],
     progress: Progress,
     align: str = "1",
@@ -37,10 +37,12 @@ def shrink_job(
 ) -> dict[str, Any]:
     """Shrink a run's subnetwork, or what was made from it, write `files`, and add the figures to the run's summary.
 
-    From a run that can't be written, as in an archive, the files are written all the same.
+    The dense control has no gates: nothing is removed from it, and it can be deployed all the same.
+    What is shrunk at another ζ than the run's is noted apart from what the run's own masks leave. From a run that can't
+    be written, as in an archive, the files are written all the same.
     """
-    if name not in NETWORKS[:-1]:
-        raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS[:-1])}")
+    if name not in NETWORKS:
+        raise BadInput(f"--of {name!r} is unknown; use {', '.join(NETWORKS)}")
     widths = {"align": int(align) if align.isdigit() else align, "streams": streams}
     candidates(**widths)
     if unknown := sorted(set(modes) - {*MODES, RUNTIME}):
@@ -50,18 +52,22 @@ def shrink_job(
         check_writable(path.parent, "name a file elsewhere")
     if not files:
         check_writable(folder, "name a file elsewhere with --out or --onnx, or work on a copy of the run")
-    job = {"refitted": "refit", "finetuned": "finetune"}.get(name)
+    job = {"refitted": "refit", "finetuned": "finetune", "dense_finetuned": "finetune"}.get(name)
     if job in begun_jobs(folder):
         raise BadInput(f"{folder} isn't {name} to the end; run {job} again with --resume first")
-    sub = saved(folder, name, model)
+    sub = saved(folder, name, model, zeta=zeta)
     data = split_of(splits, "test")
-    inputs = Inputs(train_of(splits) if data is None else data, device_of(model))
+    data = train_of(splits) if data is None else data
     noted = writable(folder)
     with sole(folder) if noted else nullcontext():
-        figures = deploy(sub, inputs, files, progress, widths, modes)
+        figures = deploy(sub, data, files, progress, widths, modes)
         if noted:
             summary = read_summary(folder)
-            summary[name] = summary.get(name, {}) | {"shrunk": figures}
+            part = summary.setdefault(name, {})
+            if zeta is None:
+                part["shrunk"] = figures
+            else:
+                part.setdefault("shrunk_at", {})[str(zeta)] = figures
             write_json(folder / "summary.json", summary)
             add_report(folder)
     if not noted:

@@ -121,11 +121,11 @@ def given(
     *,
     trust: bool = False,
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """(model on its device, data, description) of the run that --from names, or of --model, --weights and --data."""
+    """(model on its device, data, description) of a run, or of --model, --weights and --data."""
     where = device_named(device)
     if run is not None:
         if model or weights or data or own:
-            raise BadInput("--from brings model, weights and data; leave --model, --weights, --data and the like out")
+            raise BadInput("a run brings model, weights and data; leave --model, --weights, --data and the like out")
         if trust:
             trust_run(run)
         network, splits = source_of(run)
@@ -134,5 +134,5 @@ def given(
         raise BadInput("--trust is about the functions that a run names, and none is given; leave it out")
     if model is None or data is None:
         missing = "--model" if model is None else "--data"
-        raise BadInput(f"{missing} is missing; give --model and --data, or --from with a run folder")
+        raise BadInput(f"{missing} is missing; give --model and --data, or a run folder")
     return model_of(model, weights).to(where), splits_of(data, own), described(model, weights, data, own)

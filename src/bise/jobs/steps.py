@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from bise.base.errors import BadInput, caution
 from bise.base.plain import check_plain
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, unloaded
-from bise.data.core.identity import data_sha256, is_older, same_samples
+from bise.data.core.identity import data_sha256, is_older
 from bise.engine.checks import check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.measure.evidence import gather
+from bise.measure.standing import ABOVE, CAUSES, Standing, causes, numbered, standing, told
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
 from bise.network.saving import load
@@ -29,8 +29,6 @@ from bise.runs.older import check_not_an_older_demo
 from bise.runs.schema import read
 
 Splits = Callable[[str], Any]
-NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
-"""Of a run."""
 FEW = 500
 """Samples that show whether a model has learned anything."""
 
@@ -60,10 +58,10 @@ def splits_to_learn(splits: Splits) -> dict[str, Any]:
     return {"train": train_of(splits), "val": split_of(splits, "val"), "test": split_of(splits, "test")}
 
 
-def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
-    """A network of a run by its name; where it isn't there, the command that makes it."""
+def saved(folder: Path, name: str, model: nn.Module, *, zeta: float | None = None) -> Subnetwork:
+    """A network of a run by its name, cut at ζ; where it isn't there, the command that makes it."""
     if not (folder / name).is_dir() and (folder / "config.json").is_file():
-        makers = {"subnetwork": f"bise extract --from {folder} --out FOLDER", "refitted": f"bise refit {folder}"}
+        makers = {"subnetwork": f"bise extract {folder} --out FOLDER", "refitted": f"bise refit {folder}"}
         if name not in makers:
             check_not_an_older_demo(folder)
         made = makers.get(name, f"bise finetune {folder}")
@@ -71,7 +69,15 @@ def saved(folder: Path, name: str, model: nn.Module) -> Subnetwork:
         remedy = f"run {jobs[0]} again with --resume first" if jobs else f"{made} makes one"
         raise BadInput(f"{folder / name} does not exist; {remedy}")
     check_plain(folder)
-    return load(folder / name, model)
+    sub = load(folder / name, model)
+    if zeta is None:
+        return sub
+    if not sub.sites:
+        raise BadInput(f"--zeta {zeta:g} is about scores, and {name} has no gates; leave it out")
+    cut = sub.at(zeta)
+    if dead := [site for site, mask in cut.masks.items() if not mask.any()]:
+        caution(f"at ζ = {zeta:g} nothing is left open of {', '.join(dead)}, so nothing may pass there; lower ζ")
+    return cut
 
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
@@ -115,42 +121,33 @@ def warn_of_ignorance(
     workers: int | None,
     *,
     weights: bool,
-) -> None:
-    """Say so where a model knows nothing: its weights were likely forgotten, or its classes have another order."""
+) -> Standing | None:
+    """Say so where a model knows nothing of some training samples; its standing there, None where that is all right."""
     inputs = Inputs(train, device_of(model), workers=workers)
     some = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0))[:FEW]
     one_bottleneck(place(model, inputs.example(), patterns=sites), model, bottleneck)  # what doesn't fit is told first
     logits = infer(Subnetwork(model, ()), inputs, index=some).logits
     check_outputs(logits, cells, index=some, split="train")
-    y = cells.y[some]
-    correct = logits.argmax(1) == y
-    right, most = float(correct.double().mean()), float(torch.bincount(y).max() / len(y))
-    if weights:
-        seen = torch.unique(y).tolist()
-        even, chance = sum(float(correct[y == one].double().mean()) for one in seen) / len(seen), 1 / len(seen)
-        if len(seen) > 1 and even < chance + (1 - chance) / 8:
-            names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10)))
-            caution(
-                f"the model classifies {even:.0%} of {len(y)} training samples right, each class counting evenly, and"
-                f" guessing would make {chance:.0%}; its outputs are read in the order {names}"
-                f"{' …' * (cells.classes > 10)}: if it was trained with another, number the classes in the data as the"
-                " model does, 0, 1, …",
-                stacklevel=3,
-            )
-    elif right < most + (1 - most) / 4:  # untrained models of two or three classes may do better than one class
+    y, answers, helps, known = cells.y[some], logits.argmax(1), cells.aligned[some].all(1), cells.known[some]
+    names = {one: cells.label(0, one) for one in range(cells.classes)}
+    found = standing(y, answers, names=names, aligned=helps & known, conflicting=~helps & known)
+    found = None if found is None or found.state == ABOVE else found
+    right, most = float((answers == y).double().mean()), float(torch.bincount(y).max() / len(y))
+    if weights and found is not None:
+        said = told("the model", vars(found))
+        caution(f"{said}; of {len(y)} training samples. {look_at(found.state, cells)}", stacklevel=3)
+    elif not weights and right < most + (1 - most) / 4:  # untrained models of few classes may do better than one class
         caution(
             f"the model classifies {right:.0%} of {len(y)} training samples right, and always saying one class would"
             f" make {most:.0%}; if its trained weights are in a file, stop and give that by --weights",
             stacklevel=3,
         )
+    return found
 
 
-def warn_of_same(splits: Mapping[str, Any]) -> None:
-    """Say where two splits are the very same data: figures on the later one prove nothing."""
-    for one, other in combinations(splits, 2):
-        if splits[other] is not None and same_samples(splits[one], splits[other]):
-            caution(
-                f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
-                " that were not seen before; give each split samples of its own",
-                stacklevel=3,
-            )
+def look_at(state: str, cells: Cells) -> str:
+    """The likely causes of a model that knows nothing, in their order, with the options that they are mended by."""
+    names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10))) + " …" * (cells.classes > 10)
+    order = f"its outputs are read in the order {names}: number the classes in the data as the model does, 0, 1, …"
+    remedies = dict(zip(CAUSES, ("pictures: --mean and --std", order, "--weights", "--size"), strict=True))
+    return f"Likely causes, in this order: {numbered(tuple(f'{one} ({remedies[one]})' for one in causes(state)))}"

@@ -39,6 +39,10 @@ def verify(folder: str | Path, source: Callable[[], nn.Module], splits: Callable
     run = read_run(Path(folder))
     for job in begun_jobs(Path(folder)):
         raise BadInput(f"{folder} isn't finished, so it promises nothing yet; run {job} again with --resume first")
+    if run.config.get("job") == "bench":
+        raise BadInput(
+            f"{folder} compares methods, and keeps no network that could be checked; name a run of bise extract"
+        )
     model, why = _had(source)
     found = [
         checked("files", file_promises.check_files, run),

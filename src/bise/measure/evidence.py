@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +209,35 @@ def figures(cells: Cells, index: Tensor, correct: Tensor) -> dict[str, Any]:
         "worst_group": min(groups.values(), default=math.nan),
         "aligned": _weighed(share, weight * all_aligned),
         "conflicting": _weighed(share, weight * ~all_aligned),
+        "within": within(cells, share, weight * filled, all_aligned, names),
         "groups": {name: round(value, 4) for name, value in groups.items()},
     }
+
+
+def within(
+    cells: Cells, share: Tensor, weight: Tensor, aligned: Tensor, names: Mapping[int, str]
+) -> dict[str, float] | None:
+    """Aligned and conflicting as means over the classes that have both, from each cell's share of right answers.
+
+    So the page's headline takes them. Groups by alignment are means over classes already; None where no class has both.
+    """
+    if cells.groups == "alignment":
+        means = {name: [float(share[i]) for i in names if names[i] == name and weight[i]] for name in names.values()}
+        groups = {name: sum(found) / len(found) for name, found in means.items() if found}
+        kinds = {key: [v for name, v in groups.items() if ("conflicting" in name) == key] for key in (False, True)}
+        if not all(kinds.values()):
+            return None
+        return {key: sum(kinds[c]) / len(kinds[c]) for key, c in (("aligned", False), ("conflicting", True))}
+    y = torch.tensor([cells.labels_of(cell)[0] for cell in range(len(share))])
+    sums = torch.zeros(2, 2, cells.classes, dtype=torch.float64)  # [right or all, aligned or conflicting, class]
+    for k, part in enumerate((aligned, ~aligned)):
+        sums[0, k].index_add_(0, y, share * weight * part)
+        sums[1, k].index_add_(0, y, weight * part)
+    both = (sums[1] > 0).all(0)
+    if not both.any():
+        return None
+    means_ = (sums[0][:, both] / sums[1][:, both]).mean(1).tolist()
+    return {"aligned": means_[0], "conflicting": means_[1]}
 
 
 def kinds(cells: Cells, index: Tensor, before: Tensor, after: Tensor) -> Tensor:

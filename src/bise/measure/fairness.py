@@ -19,7 +19,7 @@ def demographic_parity_difference(y_true: Tensor, y_pred: Tensor, *, b: Tensor) 
 
     Two classes give fairlearn's value. y_true adds nothing; it is taken so that all metrics are called alike.
     """
-    counts = _counted(y_true, y_pred, b)
+    counts = counted(y_true, y_pred, b)
     return _largest(_spreads(counts.predicted, counts.samples))
 
 
@@ -29,7 +29,7 @@ def equalized_odds_difference(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> f
     Two classes give fairlearn's value (worst case), where every rate is defined. A value of b without samples
     of y = c (or y ≠ c) is left out of that spread; nan where no spread has two values of b to compare.
     """
-    counts = _counted(y_true, y_pred, b)
+    counts = counted(y_true, y_pred, b)
     positive = _spreads(counts.right, counts.actual)
     negative = _spreads(counts.predicted - counts.right, counts.samples - counts.actual)
     return _largest(torch.cat([positive, negative]))
@@ -37,17 +37,19 @@ def equalized_odds_difference(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> f
 
 def true_positive_gaps(y_true: Tensor, y_pred: Tensor, *, b: Tensor) -> dict[int, float]:
     """{y: (max_b − min_b) P(ŷ = y | y, b)} for the y in y_true, labels [N]; nan for a y in one b only."""
-    counts = _counted(y_true, y_pred, b)
+    counts = counted(y_true, y_pred, b)
     gaps = _spreads(counts.right, counts.actual).tolist()
     there = counts.actual.any(dim=0).tolist()
     return {label: gap for label, gap, seen in zip(counts.classes, gaps, there, strict=True) if seen}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Counts:
+class Counts:
     """How many samples each value in b has, by the classes in y or ŷ: [B, C] each, since [C, B, C] takes gigabytes."""
 
     classes: list[int]
+    values: list[int]
+    """Of b."""
     actual: Tensor
     """y = c"""
     predicted: Tensor
@@ -61,7 +63,8 @@ class _Counts:
         return self.actual.sum(dim=1, keepdim=True)
 
 
-def _counted(y_true: Tensor, y_pred: Tensor, b: Tensor) -> _Counts:
+def counted(y_true: Tensor, y_pred: Tensor, b: Tensor) -> Counts:
+    """Of labels [N] each."""
     n = check_labels(y_true=y_true, y_pred=y_pred, b=b)
     classes, index = torch.unique(torch.cat([y_true, y_pred]), return_inverse=True)
     values, row = torch.unique(b, return_inverse=True)
@@ -71,7 +74,9 @@ def _counted(y_true: Tensor, y_pred: Tensor, b: Tensor) -> _Counts:
         torch.bincount(cell, minlength=math.prod(shape)).reshape(shape)
         for cell in (actual, predicted, actual[actual == predicted])
     ]
-    return _Counts(classes=classes.tolist(), actual=tables[0], predicted=tables[1], right=tables[2])
+    return Counts(
+        classes=classes.tolist(), values=values.tolist(), actual=tables[0], predicted=tables[1], right=tables[2]
+    )
 
 
 def _spreads(hits: Tensor, of: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Accuracy over samples, over groups and of the worst group, each with a 95 % interval."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -65,14 +67,7 @@ def group_accuracy(
     check_boolean(correct=correct)
     check_labels(cell=cell)
     n = check_vectors(correct=correct, cell=cell)
-    ids, inverse = torch.unique(cell, return_inverse=True)
-    sizes = torch.bincount(inverse).tolist()
-    hits_by_cell = torch.bincount(inverse[correct], minlength=len(ids)).tolist()
-    group_of = _group_of(ids.tolist(), names, groups)
-    members: dict[str, list[Estimate]] = {}
-    for cell_id, cell_hits, size in zip(ids.tolist(), hits_by_cell, sizes, strict=True):
-        members.setdefault(group_of[cell_id], []).append(proportion(cell_hits, size))
-    estimates = {group: mean_of(parts) for group, parts in members.items()}
+    estimates = group_estimates(correct, cell, names, groups)
     unbiased = mean_of(list(estimates.values()))
     worst = min(estimates, key=lambda group: estimates[group].value)
     hits = int(correct.sum())
@@ -90,6 +85,20 @@ def group_accuracy(
         },
         interval_by_group={group: estimate.interval for group, estimate in estimates.items()},
     )
+
+
+def group_estimates(
+    correct: Tensor, cell: Tensor, names: Mapping[int, str], groups: Mapping[int, str] | None = None, z: float = Z95
+) -> dict[str, Estimate]:
+    """{group: its accuracy, with the interval at z}, from correct [N] (bool) and cell ids [N]."""
+    ids, inverse = torch.unique(cell, return_inverse=True)
+    sizes = torch.bincount(inverse).tolist()
+    hits_by_cell = torch.bincount(inverse[correct], minlength=len(ids)).tolist()
+    group_of = _group_of(ids.tolist(), names, groups)
+    members: dict[str, list[Estimate]] = {}
+    for cell_id, cell_hits, size in zip(ids.tolist(), hits_by_cell, sizes, strict=True):
+        members.setdefault(group_of[cell_id], []).append(proportion(cell_hits, size, z))
+    return {group: mean_of(parts, z) for group, parts in members.items()}
 
 
 def subset_accuracy(correct: Tensor, mask: Tensor) -> tuple[float, tuple[float, float], int]:
@@ -111,25 +120,30 @@ class Estimate:
     n: int
 
 
-def proportion(correct: int, n: int) -> Estimate:
-    """One cell's accuracy, with Wilson's interval and the variance p̃(1 − p̃)/n, p̃ being that interval's middle."""
+def proportion(correct: int, n: int, z: float = Z95) -> Estimate:
+    """One cell's accuracy, with Wilson's interval at z and the variance p̃(1 − p̃)/n, p̃ its middle at 95 %."""
     # p(1 − p)/n is zero for a cell with 100 %, however few samples it has; p̃ is pulled towards one half. The accuracy
     # itself isn't pulled, so that n and not Agresti and Coull's n + z² belongs below: many small cells would have too
     # narrow an interval of their mean.
     adjusted = (correct + Z95**2 / 2) / (n + Z95**2)
     variance = adjusted * (1 - adjusted) / n
-    return Estimate(value=correct / n, variance=variance, interval=wilson(correct, n), n=n)
+    return Estimate(value=correct / n, variance=variance, interval=wilson(correct, n, z), n=n)
 
 
-def mean_of(parts: Sequence[Estimate]) -> Estimate:
+def mean_of(parts: Sequence[Estimate], z: float = Z95) -> Estimate:
     """The unweighted mean of independent estimates, with a normal interval clipped to [0, 1]."""
     if len(parts) == 1:
         return parts[0]
     value = math.fsum(part.value for part in parts) / len(parts)
     variance = math.fsum(part.variance for part in parts) / len(parts) ** 2
-    half = Z95 * math.sqrt(variance)
+    half = z * math.sqrt(variance)
     interval = max(0.0, value - half), min(1.0, value + half)
     return Estimate(value=value, variance=variance, interval=interval, n=sum(part.n for part in parts))
+
+
+def z_apart(higher: Estimate, lower: Estimate) -> bool:
+    """Whether the 95 % interval of the difference of two independent estimates is above zero."""
+    return higher.value - lower.value > Z95 * math.sqrt(higher.variance + lower.variance)
 
 
 def _group_of(cells: Sequence[int], names: Mapping[int, str], groups: Mapping[int, str] | None) -> Mapping[int, str]:

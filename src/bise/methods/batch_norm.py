@@ -27,8 +27,28 @@ def reestimate(
 ) -> Subnetwork:
     """The same mask and weights with BatchNorm's running statistics as the mean over `steps` batches, cells evenly.
 
-    No parameter is changed, and `sub` stays as it is; the result owns its statistics. `balance` is as in
-    `ExtractConfig`.
+    No parameter is changed, and `sub` stays as it is.
+
+    Args:
+        sub: A subnetwork with BatchNorm layers.
+        train: A data set or DataLoader that yields (x, y, b).
+        steps: Batches that the statistics are of.
+        batch_size: Samples of each.
+        balance: How samples are drawn, as in `ExtractConfig`.
+        seed: Draws them.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        A subnetwork that owns its statistics.
+
+    Raises:
+        BadInput: The network has no BatchNorm layer, or the data can't be worked with.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+        >>> fresh = bise.reestimate(bise.subnetwork(net, {}, example=example), train, steps=5)
+        >>> bool((fresh.network[1].running_mean != net[1].running_mean).all())
+        True
     """
     ExtractConfig(steps=steps, batch_size=batch_size, balance=balance, seed=seed)  # the same checks
     if batch_size < 2:

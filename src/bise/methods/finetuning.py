@@ -38,10 +38,31 @@ def finetune(
 ) -> Subnetwork:
     """Finetune a subnetwork with its mask and so its size fixed, or a dense model by the same call, as the control.
 
-    Returns a subnetwork that owns its weights; what was handed in is not changed. The default draws the cells
-    evenly; `TrainConfig.paper()` weighs the cross-entropy as the paper does. Parameters that the model has frozen
-    (`requires_grad` is False) stay as they are, unless all of them are. `workers` and `checkpoint` are as for
-    `extract`.
+    What is handed in is not changed. Parameters that the model has frozen (`requires_grad` is False) stay as they
+    are, unless all of them are.
+
+    Args:
+        model: A subnetwork, or a model without gates.
+        train: A data set or DataLoader that yields (x, y, b).
+        val: An unbiased one, which chooses the epoch that is kept; without it the last one is.
+        config: The settings. The default, `TrainConfig.finetuning()`, draws the cells evenly; `TrainConfig.paper()`
+            weighs the cross-entropy as the paper does.
+        workers: Processes that read data that are not in memory; None is up to four for picture files.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+        log: Called with a row of figures for each epoch.
+        checkpoint: A file that keeps the state, from which the same call goes on.
+        checkpoint_every: Seconds from one state to the next.
+
+    Returns:
+        A subnetwork that owns its weights.
+
+    Raises:
+        BadInput: Data, settings or weights can't be worked with, or a loss is not finite.
+
+    Example:
+        >>> tuned = bise.finetune(sub, train, val=val, config=bise.TrainConfig.finetuning(epochs=1))
+        >>> tuned.units == sub.units
+        True
     """
     config = TrainConfig.finetuning() if config is None else config
     check_kinds(model, config, TrainConfig)

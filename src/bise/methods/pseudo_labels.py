@@ -32,11 +32,26 @@ def pseudo_bias(
 ) -> PseudoLabelled:
     """`train` with b̃ = ŷ of a second model, trained for `epochs`: shortcuts are learned first.
 
-    With `on`, that data set gets b̃ by the model that learned from `train`.
+    Args:
+        make_model: Returns a fresh model of the architecture to be debiased, on the device to use.
+        train: A data set or DataLoader that yields (x, y) or (x, y, b).
+        epochs: For how long the second model is trained.
+        config: How it is trained.
+        on: Another data set that gets b̃ by the model that learned from `train`, in place of `train`.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
 
-    `make_model` returns a fresh model of the architecture to be debiased, on the device to use. Where `train` has
-    bias labels, `.quality` compares b̃ with them: the information they share as a part of H(b), and how many of
-    the truly conflicting samples b̃ marks as such (recall), out of all that it marks (precision).
+    Returns:
+        The data set with b̃. Where it has bias labels of its own, `.quality` compares b̃ with them: the information
+        they share as a part of H(b), and how many of the truly conflicting samples b̃ marks as such (recall), out of
+        all that it marks (precision).
+
+    Raises:
+        BadInput: Data or settings can't be worked with.
+
+    Example:
+        >>> guessed = bise.pseudo_bias(make_model, train)
+        >>> guessed.b.shape == train.y.shape
+        True
     """
     config = config or TrainConfig(epochs=epochs, lr=0.01)
     train, on = unloaded(train), unloaded(on)

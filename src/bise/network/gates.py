@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
+from bise.network.heads import InputGate
 from bise.network.masked_norm import masked_layer_norm
 from bise.network.placement import Site
 from bise.network.scaling import ScaledChannels
@@ -23,7 +24,7 @@ def slope(scores: Tensor, tau: Tensor | float) -> Tensor:
     return tail / (1 + tail).square() / tau
 
 
-class Gate(nn.Module):
+class Gate(InputGate):
     """The gate of one site; `live` holds values that are being learned, otherwise the mask rules."""
 
     scores: Tensor

@@ -14,8 +14,10 @@ from bise.base.errors import BadInput
 from bise.network.trace import Call, Trace
 from bise.network.tracing import record
 
-ALL = "all"
-"""What `sites` may say in place of patterns: the stem of a ResNet too, which the paper leaves ungated."""
+PAPER = "paper"
+"""What `sites` may say in place of patterns: the places of the paper's supplement, whatever else could be gated."""
+STEM = "stem"
+"""What `sites` may say in place of patterns: the default places and a ResNet's stem, which the paper leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,8 @@ class Site:
     dim: int
     """The channel dimension; negative where it counts from the end."""
     spread: int = 1
-    """How many consecutive channels of the hooked tensor a unit owns: more than one behind a flattening."""
+    """How many consecutive channels of the hooked tensor a unit owns: more than one behind a flattening, and where a
+    unit is an attention head."""
     norm: str = ""
     """A LayerNorm behind the residual sum that is to take mean and variance over this site's open units alone."""
 
@@ -57,9 +60,47 @@ class Placement:
         return sum(site.units for site in self.sites)
 
 
-def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> dict[str, int]:
-    """{site: number of units}: where gates would go in `model`, by itself, on "all" places, or by patterns."""
-    return {site.name: site.units for site in place(model, example, patterns=patterns).sites}
+class Sites(dict[str, int]):
+    """{site: number of units}, and what could have units but gets no gate, each with the reason."""
+
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in self), default=0)
+        lines = [f"{name:<{width}}  {units}" for name, units in self.items()]
+        return "\n".join(lines + [f"no gate for {what}" for what in _together(self.left_out)])
+
+
+def sites(model: nn.Module, example: Any, *, patterns: Sequence[str] | str | None = None) -> Sites:
+    """The sites, the places in a network that get gates, with their numbers of units.
+
+    Args:
+        model: Any module.
+        example: A batch of a few inputs, [n, …] or a dict of such tensors.
+        patterns: Names or patterns that choose sites, such as "layer*" or "fc:in", or "paper", or "stem" for the places
+            that are found and a ResNet's stem; None finds them.
+
+    Returns:
+        {site: units}, in the order of the forward pass. `.left_out` says what gets no gate, and why; `print` shows it
+        too.
+
+    Raises:
+        BadInput: A pattern fits nothing, or the model can't run on the example.
+
+    Example:
+        >>> bise.sites(model, example)
+        {'1': 64, '3': 32}
+    """
+    placement = place(model, example, patterns=patterns)
+    found = Sites({site.name: site.units for site in placement.sites})
+    found.left_out = placement.left_out
+    return found
+
+
+def _together(reasons: Sequence[str]) -> list[str]:
+    """What is said several times, once."""
+    counts = {what: list(reasons).count(what) for what in reasons}
+    return [what + (f" ({count} times)" if count > 1 else "") for what, count in counts.items()]
 
 
 def place(
@@ -69,7 +110,7 @@ def place(
     patterns: Sequence[str] | str | None = None,
     gated: bool = True,
     outputs: bool = False,
-    gates_at: str = "activations",
+    gates_at: str = "all",
     norms: str = "plain",
 ) -> Placement:
     """Run `model` once on `example` and find its sites and its bottleneck; where it is `gated`, it needs a site.
@@ -78,8 +119,7 @@ def place(
     Without patterns, `gates_at` says where gates go, and `norms` whether a LayerNorm knows the mask before it, as in
     ExtractConfig.
     """
-    stem = patterns is not None and list(patterns if not isinstance(patterns, str) else [patterns]) == [ALL]
-    patterns = None if stem else patterns
+    patterns, gates_at, stem = _asked(model, patterns, gates_at)
     trace = record(model, example)
     left_out: list[str] = []
     if patterns is None and gates_at == "layers":
@@ -87,8 +127,11 @@ def place(
     elif patterns is None:
         found, left_out = _found(trace)
         found = _family(model, trace, found, stem)
+        if gates_at == "all":
+            heads, unhooked = _heads(trace)
+            found, left_out = _ordered(trace, found + heads), left_out + unhooked
     else:
-        found = _named(trace, [patterns] if isinstance(patterns, str) else list(patterns), outputs)
+        found = _named(trace, list(patterns), outputs)
     if gated and not found:
         fed = patterns is None and any(activation.feeds_layer for activation in trace.activations)
         hidden = (
@@ -108,6 +151,21 @@ def place(
         moved=trace.moved,
         left_out=tuple(left_out),
     )
+
+
+def _asked(
+    model: nn.Module, patterns: Sequence[str] | str | None, gates_at: str
+) -> tuple[Sequence[str] | None, str, bool]:
+    """(patterns, where gates go without any, whether a ResNet's stem has one): what the words "paper" and "stem" say.
+
+    In a model that calls a module of its own "stem", that word is the module's name.
+    """
+    named = [patterns] if isinstance(patterns, str) else patterns
+    if named is not None and list(named) == [PAPER]:
+        return None, "activations", False
+    if named is not None and list(named) == [STEM] and STEM not in dict(model.named_modules()):
+        return None, gates_at, True
+    return named, gates_at, False
 
 
 def one_bottleneck(placement: Placement, model: nn.Module, named: str | None) -> str:
@@ -169,8 +227,34 @@ def _family(model: nn.Module, trace: Trace, found: list[Site], stem: bool = Fals
             # quantised layers return a scale beside the tensor
             calls = [c for c in trace.calls if c.path not in known and c.output_dim is not None]
             found += [_site_of(c, ":out") for c in calls if outputs.match(c.path)]
+    return _ordered(trace, found)
+
+
+def _ordered(trace: Trace, found: list[Site]) -> list[Site]:
+    """Sites in the order of the forward pass."""
     last = {call.path: call for call in trace.calls}
-    return sorted(found, key=lambda s: last[s.module].entry if s.at_input else last[s.module].exit)
+
+    def time(site: Site) -> float:
+        call = last.get(site.module)
+        if call is None:  # the projection of torch's own attention, which is never called
+            return last[site.module.rpartition(".")[0]].exit
+        return call.entry if site.at_input else call.exit
+
+    return sorted(found, key=time)
+
+
+def _heads(trace: Trace) -> tuple[list[Site], list[str]]:
+    """A site for the heads of every attention, on what its output projection reads, and why others got none."""
+    known, attentions = {call.path for call in trace.single()}, trace.heads.attentions
+    out = [Site(name=f"{path}:in", units=heads.units, dim=-1, spread=heads.each) for path, heads in trace.projections()]
+    seen = {heads.origin for _, heads in trace.projections()}
+    left_out = [f"the heads of {path or 'the model'}" for n, path in enumerate(attentions) if n not in seen]
+    for path, (heads, each) in trace.heads.in_modules.items():
+        if path in known:
+            out.append(Site(name=f"{path}.out_proj:in", units=heads, dim=-1, spread=each))
+        else:
+            left_out.append(f"the heads of {path or 'the model'}")
+    return out, [f"{what}: no module that runs once reads them together" for what in left_out]
 
 
 def _layers(model: nn.Module, trace: Trace) -> list[Site]:
@@ -208,11 +292,15 @@ def _with_norms(model: nn.Module, found: list[Site]) -> list[Site]:
 def _named(trace: Trace, patterns: list[str], outputs: bool) -> list[Site]:
     """The sites that match the patterns: shell wildcards over module names, ":in" for a module's input."""
     out: dict[str, Site] = {}
+    called = {call.path for call in trace.calls}
+    uncalled = [site for site in _heads(trace)[0] if site.module not in called]  # in torch's own attention
     for pattern in patterns:
         plain = pattern.removesuffix(":in")
         side = ":in" if pattern.endswith(":in") else ":out"
+        heads = {site.name: site for site in uncalled if fnmatch.fnmatchcase(site.name, pattern)}
+        out |= heads
         matched = [call for call in trace.calls if call.path and fnmatch.fnmatchcase(call.path, plain)]
-        if not matched:
+        if not matched and not heads:
             raise BadInput(
                 f"sites: the pattern {pattern!r} matches no module that the model runs; bise.sites(model, example)"
                 " lists what is found by itself, dict(model.named_modules()) all names"

@@ -14,7 +14,23 @@ from bise.network.twin import fingerprint, named_tensors
 
 
 def load(folder: str | Path, model: nn.Module) -> Subnetwork:
-    """A saved subnetwork, laid over the same model; refused where the model's weights are not the ones it had."""
+    """A saved subnetwork, laid over the same model; refused where the model's weights are not the ones it had.
+
+    Args:
+        folder: What `Subnetwork.save` wrote.
+        model: The model that the subnetwork was taken from, with its weights.
+
+    Returns:
+        The subnetwork: scores, masks, and the tensors that it owned.
+
+    Raises:
+        BadInput: The folder holds no subnetwork, or the model is another one.
+
+    Example:
+        >>> sub.save("kept")
+        >>> torch.equal(bise.load("kept", model)(example), sub(example))
+        True
+    """
     folder = Path(folder)
     content = read_json(folder / "subnetwork.json")
     tensors = read_tensors(folder / "subnetwork.safetensors")

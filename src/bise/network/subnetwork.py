@@ -273,9 +273,26 @@ def subnetwork(
     example: Any = None,
     bottleneck: str | None = None,
 ) -> Subnetwork:
-    """A subnetwork from masks that come from elsewhere, {site: bool [units]}; no masks make the dense one.
+    """A subnetwork from masks that come from elsewhere.
 
-    `example` is an input batch, which shows where each site's channels are; without it the first forward pass does.
+    Args:
+        model: The model; it is not changed.
+        masks: {site: bool [units]}, True where a unit stays. Sites that it leaves out stay whole; no masks make the
+            dense network.
+        example: A batch of a few inputs, which shows where each site's channels are; without it the first forward
+            pass does.
+        bottleneck: The layer whose input is z, by its name.
+
+    Returns:
+        The subnetwork, on the model's own weights.
+
+    Raises:
+        BadInput: A site is unknown, or a mask has another length than its site.
+
+    Example:
+        >>> half = bise.subnetwork(model, {"1": torch.arange(64) < 32}, example=example)
+        >>> half.units
+        (32, 64)
     """
     tensors = {name: _mask(name, mask) for name, mask in masks.items()}
     modules = dict(model.named_modules())

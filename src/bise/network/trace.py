@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
+
+from bise.network.heads import Heads, HeadsSeen
 
 _POOLING = re.compile(r"^((adaptive_)?(max|avg)_pool[123]d|(feature_)?(alpha_)?dropout[123]?d?|interpolate|mean)$")
 RESHAPE = frozenset(("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"))
@@ -32,6 +34,7 @@ class Call:
     output_shape: tuple[int, ...] | None = None
     input_dim: int | None = None
     output_dim: int | None = None
+    input_heads: Heads | None = None
 
 
 @dataclass(kw_only=True)
@@ -75,6 +78,7 @@ class Trace:
     moved: frozenset[str]
     """Buffers that the forward pass itself updates, in eval mode."""
     logits: Key
+    heads: HeadsSeen = field(default_factory=HeadsSeen)
 
     def scales(self, activation: Activation) -> bool:
         """Whether it only multiplies other tensors, as in squeeze-and-excite: a scale, not a unit."""
@@ -106,7 +110,7 @@ class Trace:
         order = [c.path for c in self.calls]
         return sorted(self.linears, key=order.index)
 
-    def _single(self) -> Iterator[Call]:
+    def single(self) -> Iterator[Call]:
         """Calls of modules that run once, the root aside: a hook there fires for this tensor alone."""
         counts: dict[str, int] = {}
         for c in self.calls:
@@ -117,11 +121,21 @@ class Trace:
         """The innermost module whose output is this tensor, unread until then; else the one that alone reads it
         as its first input, with ":in"."""
         reads = self.reads.get(key, [])
-        makers = [c for c in self._single() if c.output_key == key and all(r.time > c.exit for r in reads)]
+        makers = [c for c in self.single() if c.output_key == key and all(r.time > c.exit for r in reads)]
         if makers:
             return min(makers, key=lambda c: c.exit).path
-        readers = [c for c in self._single() if c.input_key == key and all(c.entry < r.time < c.exit for r in reads)]
+        readers = [c for c in self.single() if c.input_key == key and all(c.entry < r.time < c.exit for r in reads)]
         return max(readers, key=lambda c: c.entry).path + ":in" if readers and reads else None
+
+    def projections(self) -> Iterator[tuple[str, Heads]]:
+        """(module, heads) of each layer that alone reads the concatenated heads of an attention."""
+        found: dict[Key, Call] = {}
+        for c in self.single():
+            if c.input_key is None or c.input_heads is None or c.input_heads.dim != len(c.input_shape or ()) - 1:
+                continue
+            if all(c.entry < read.time < c.exit for read in self.reads.get(c.input_key, [])):
+                found[c.input_key] = c  # the innermost is entered last
+        return ((c.path, c.input_heads) for c in found.values() if c.input_heads is not None)
 
     def hook_past(self, activation: Activation) -> tuple[str, int, int] | None:
         """(module, channel dimension, features a unit) of the first hook at or after this tensor.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from bise.base.errors import BadInput
+from bise.network.heads import HeadsSeen
 from bise.network.outputs import call, device_of, logits_tensor, tensors_in, to_device
 from bise.network.trace import RESHAPE, Activation, Call, Key, Read, Trace, value_key
 from bise.network.twin import own, twin
@@ -41,6 +42,7 @@ class _Recorder(TorchFunctionMode):
         self.inside_activation = 0
         self.alive: list[Tensor] = []  # an id is only good while its tensor lives
         self.dims: dict[int, int] = {}
+        self.heads = HeadsSeen()
         self.reached_by: dict[int, frozenset[int]] = {}
         self.last_linear: dict[int, frozenset[str]] = {}
         self.weights: set[int] = set()
@@ -61,7 +63,7 @@ class _Recorder(TorchFunctionMode):
             first = next((a for a in args if isinstance(a, Tensor)), None)
             if first is not None:
                 made.input_key, made.input_shape = value_key(first), tuple(first.shape)
-                made.input_dim = self._dim(first)
+                made.input_dim, made.input_heads = self._dim(first), self.heads.of.get(id(first))
             self.stack.append(made)
             self.calls.append(made)
             self.inside_activation += acts
@@ -131,6 +133,9 @@ class _Recorder(TorchFunctionMode):
                 self.dims.pop(id(tensor), None)
             else:
                 self.dims[id(tensor)] = dim
+        if inputs:
+            order = _permutation(name, args[1:], kwargs, inputs[0].dim())
+            self.heads.note(name, module, args, kwargs, outputs[0], order)
         if ACTIVATIONS.match(name) and not self.inside_activation:
             self._activation(name, module, outputs[0])
         return output
@@ -221,6 +226,7 @@ def record(model: nn.Module, example: Any) -> Trace:
         reads=recorder.reads,
         linears=recorder.last_linear.get(id(logits), frozenset()),
         logits=value_key(logits),
+        heads=recorder.heads,
         moved=frozenset(n for n, v in versions.items() if after.get(n) is not buffers[n] or buffers[n]._version != v),
     )
 

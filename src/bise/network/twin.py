@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bise.base.errors import BadInput
+from bise.network.heads import PLAIN, Projection
 
 
 def twin(model: nn.Module) -> nn.Module:
@@ -47,6 +48,8 @@ def twin(model: nn.Module) -> nn.Module:
     for module in copied.modules():
         if isinstance(module, nn.TransformerEncoder):  # its nested tensors have no channels for a gate to close
             module.enable_nested_tensor = module.use_nested_tensor = False
+        if isinstance(module, nn.MultiheadAttention) and type(module.out_proj) is PLAIN:
+            module.out_proj.__class__ = Projection
     copied.eval()  # whose result isn't used: a model may have a train() of its own that returns nothing
     return copied
 
@@ -119,7 +122,23 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """SHA-256 over the name, type, shape and bytes of every parameter and buffer."""
+    """SHA-256 over the name, type, shape and bytes of every parameter and buffer.
+
+    Args:
+        model: Any module whose weights have values.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        BadInput: Weights have no shape or no value yet, or are quantised.
+
+    Example:
+        >>> before = bise.fingerprint(model)
+        >>> found = bise.audit(model, test)
+        >>> bise.fingerprint(model) == before
+        True
+    """
     _check_weights(model)
     return digest_of(named_tensors(model))
 

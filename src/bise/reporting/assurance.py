@@ -71,8 +71,12 @@ def _exactness(facts: Facts) -> tuple[str, str, Any]:
             title,
             ["Not shrunk; ", tag("code", f"bise shrink {facts.place}"), " does and checks it, or says why not."],
         )
-    state = "done" if difference <= 1e-10 else "failed"
-    return state, title, f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: 1e-10)."
+    noise = facts.shrunk.get("noise") or 0.0
+    most = facts.shrunk.get("allowed_float64") or 1e-10
+    text = f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: {most:.0e})."
+    if noise:
+        text += f" Noise in the last digit of the input alone moves the masked network by {noise:.0e}."
+    return "done" if difference <= most else "failed", title, text
 
 
 def _refit(facts: Facts) -> tuple[str, str, Any]:

@@ -94,18 +94,20 @@ class Facts:
     @property
     def shrunk(self) -> dict[str, Any]:
         """Sizes of the shrunk network, of the subnetwork or of one made from it: the mask is the same."""
-        found = self._shrunk_networks()
+        found = self._shrunk_networks(of_the_mask=True)
         timed = [figures for figures in found if "latency_by_batch" in figures]
         return dict((timed or found or [{}])[0])
 
     @property
     def files(self) -> dict[str, dict[str, Any]]:
         """{exported file: how it compares}, of all networks."""
-        return {name: figures for part in self._shrunk_networks() for name, figures in part.get("files", {}).items()}
+        parts = [*self._shrunk_networks(), *self._shrunk_networks("dense_finetuned")]
+        return {name: figures for part in parts for name, figures in part.get("files", {}).items()}
 
-    def _shrunk_networks(self) -> list[dict[str, Any]]:
-        parts = [self.summary.get(name) or {} for name in ("subnetwork", "refitted", "finetuned")]
-        return [part["shrunk"] for part in parts if part.get("shrunk")]
+    def _shrunk_networks(self, *names: str, of_the_mask: bool = False) -> list[dict[str, Any]]:
+        """Their figures; `of_the_mask` leaves out a network that was cut at another ζ than the run's."""
+        parts = [self.summary.get(name) or {} for name in names or ("subnetwork", "refitted", "finetuned")]
+        return [part["shrunk"] for part in parts if part.get("shrunk") and not (of_the_mask and "zeta" in part)]
 
     @property
     def fit(self) -> dict[str, Any]:

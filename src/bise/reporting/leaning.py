@@ -6,9 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from bise.measure.groups import Z95, Estimate, mean_of, proportion
+from bise.measure.groups import Z95, Estimate, mean_of, proportion, z_apart
 from bise.reporting.facts import Facts
 from bise.reporting.matrix import helping
+from bise.reporting.outcome import (
+    is_ignorant,
+    is_whole,
+    nothing_closed,
+    nothing_known,
+    size_not_fairness,
+)
 from bise.reporting.words import cell_of, percent
 
 ALIKE = 0.02
@@ -27,8 +34,7 @@ class Within:
     @property
     def leans(self) -> bool:
         """Whether the 95 % interval of their difference is above zero."""
-        spread = Z95 * math.sqrt(self.aligned.variance + self.conflicting.variance)
-        return self.aligned.value - self.conflicting.value > spread
+        return z_apart(self.aligned, self.conflicting)
 
 
 def within(facts: Facts, audit: dict[str, Any]) -> Within | None:
@@ -80,12 +86,24 @@ def evenly(facts: Facts, found: Within) -> str:
     return f"each {facts.target}{'' if found.everywhere else ' with both kinds'} counting evenly"
 
 
+def of_kind(facts: Facts, audit: dict[str, Any], name: str) -> tuple[float | None, Any]:
+    """Accuracy and interval of aligned or conflicting samples: the headline's, or over all such samples."""
+    found = within(facts, audit)
+    if found is None:
+        return audit[name]["accuracy"], audit[name]["interval"]
+    part = found.aligned if name == "aligned" else found.conflicting
+    return part.value, part.interval
+
+
 def headline(facts: Facts) -> str:
     """The page in one or two sentences, no stronger than the intervals allow."""
     models, bias = facts.models, facts.bias
     before, after = models.get("vanilla"), models.get("subnetwork")
     if before is None:
         return "A subnetwork was extracted; without a test split there is nothing to compare it on."
+    if is_ignorant(before):
+        judged = "" if after is None else " What was extracted from it can’t be judged before that is put right."
+        return f"{nothing_known(facts, before, 'This model')} Nothing on this page says that it is fair.{judged}"
     verb = "leans" if after is None else "leaned"
     was = within(facts, before)
     if was is None:
@@ -111,6 +129,31 @@ def headline(facts: Facts) -> str:
 
 def _gain(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
     """What the subnetwork gets where the bias misleads, or as the mean of all groups where no class tells."""
+    if is_ignorant(after):
+        return nothing_known(facts, after, "The subnetwork")
+    if is_whole(facts):
+        return nothing_closed(facts)
+    return " ".join(filter(None, (_compared(facts, before, after), _against_dense(facts))))
+
+
+def _against_dense(facts: Facts) -> str:
+    """That the mask gives size and not fairness, where finetuning does as much without it."""
+    tuned, dense = facts.models.get("finetuned"), facts.models.get("dense_finetuned")
+    if tuned is None or dense is None or is_ignorant(dense):
+        return ""
+    one, other = within(facts, tuned), within(facts, dense)
+    if one is None or other is None:
+        return size_not_fairness(_unbiased(tuned), _unbiased(dense), "as the mean of all groups", ALIKE)
+    return size_not_fairness(one.conflicting, other.conflicting, f"where {facts.misleads}", ALIKE)
+
+
+def _unbiased(audit: dict[str, Any]) -> Estimate:
+    low, high = audit["interval"]["unbiased"]
+    return Estimate(value=audit["unbiased"], variance=math.nan, interval=(low, high), n=audit["n"])
+
+
+def _compared(facts: Facts, before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The subnetwork's figure against the model's, no stronger than the intervals allow."""
     was, now = within(facts, before), within(facts, after)
     if was is not None and now is not None:
         old, new, where = was.conflicting, now.conflicting, f"where {facts.misleads}"

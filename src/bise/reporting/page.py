@@ -14,22 +14,31 @@ from bise.reporting.colours import theme_css
 from bise.reporting.courses import course
 from bise.reporting.examples import samples
 from bise.reporting.facts import Facts
-from bise.reporting.leaning import evenly, headline, within
+from bise.reporting.fairness import fairness
+from bise.reporting.fronts import front
+from bise.reporting.leaning import evenly, headline, of_kind, within
+from bise.reporting.outcome import ignorance
+from bise.reporting.record import made_on, record
 from bise.reporting.sections import accuracy, groups, removed
 from bise.reporting.sliding import sliding
 from bise.reporting.words import percent, warnings
 
 ENDING = ": bise report"
 """Of the title of every page of ours; it stands among its first bytes."""
-SECTIONS = (accuracy, groups, sliding, samples, removed, course, verified, reproduce, words_used)
+SECTIONS = (
+    accuracy, groups, fairness, sliding, samples, removed, front, course, verified, record, reproduce, words_used
+)  # fmt: skip
 """The page from top to bottom: each takes the facts, and returns None where the run has nothing for it."""
+
+
+def style() -> str:
+    """Of every page of ours."""
+    return theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
 
 
 def page(facts: Facts) -> str:
     """The whole of report.html: nothing in it comes from elsewhere, and only its own script may run."""
-    here = files("bise.reporting")
-    script = (here / "page.js").read_text(encoding="utf-8")
-    style = theme_css() + (here / "style.css").read_text(encoding="utf-8")
+    script = (files("bise.reporting") / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     title = f"{facts.folder}{ENDING}"
@@ -41,7 +50,7 @@ def page(facts: Facts) -> str:
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", title),
-            Html(f"<style>{style}</style>"),
+            Html(f"<style>{style()}</style>"),
         ),
         tag(
             "body",
@@ -58,7 +67,7 @@ def _bar(facts: Facts) -> Html:
     return tag(
         "div",
         tag("b", "BISE"),
-        tag("span", "run ", foreign(facts.folder)),
+        tag("span", "run ", foreign(facts.folder), f", {made}" if (made := made_on(facts)) else None),
         tag("button", "Dark", id="theme", type="button", hidden=True, aria_label="Switch between light and dark"),
         cls="bar",
     )
@@ -94,24 +103,15 @@ def _tiles(facts: Facts) -> Html | None:
     found = within(facts, models["vanilla"])
     how = "" if found is None else f", {evenly(facts, found)}"
     wanted = (
-        (f"Where {facts.misleads}{how}", lambda m: _kind(facts, m, "conflicting")),
+        (f"Where {facts.misleads}{how}", lambda m: of_kind(facts, m, "conflicting")),
         (
             "Worst group, with the interval of that group by itself",
             lambda m: (m["worst_group"], m["interval"]["worst_group"]),
         ),
         ("Mean of all groups (unbiased)", lambda m: (m["unbiased"], m["interval"]["unbiased"])),
-        (f"Where {facts.helps}{how}", lambda m: _kind(facts, m, "aligned")),
+        (f"Where {facts.helps}{how}", lambda m: of_kind(facts, m, "aligned")),
     )
     return tag("ul", [_tile(title, read, facts) for title, read in wanted], cls="tiles")
-
-
-def _kind(facts: Facts, audit: dict[str, Any], name: str) -> tuple[float | None, Any]:
-    """Accuracy and interval of aligned or conflicting samples: the headline's, or over all such samples."""
-    found = within(facts, audit)
-    if found is None:
-        return audit[name]["accuracy"], audit[name]["interval"]
-    part = found.aligned if name == "aligned" else found.conflicting
-    return part.value, part.interval
 
 
 def _tile(title: str, read: Any, facts: Facts) -> Html:
@@ -145,7 +145,7 @@ def _range(interval: Any) -> str:
 
 
 def _mind(facts: Facts) -> Html | None:
-    found = warnings(facts)
+    found = ignorance(facts) + warnings(facts)
     if not found:
         return None
     return tag(

@@ -12,8 +12,8 @@ def section(key: str, title: str, *children: Any) -> Html:
     return tag("section", tag("h2", title, id=key), *children, aria_labelledby=key)
 
 
-def table(caption: str | None, head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> Html:
-    """A plain table: the first column names the rows, the others are figures."""
+def table(caption: str | None, head: Sequence[Any], rows: Sequence[Sequence[Any]], *, label: str | None = None) -> Html:
+    """A plain table: the first column names the rows, the others are figures; a `label` is told to who can't see it."""
     return tag(
         "div",
         tag(
@@ -38,7 +38,7 @@ def table(caption: str | None, head: Sequence[Any], rows: Sequence[Sequence[Any]
         cls="scroll",
         tabindex=0,
         role="region",
-        aria_label=caption or "table",
+        aria_label=caption or label or "table",
     )
 
 

@@ -10,6 +10,7 @@ from bise.base.slower import EAGER, slower, times_of
 from bise.reporting.charts import histogram, interval_chart, short, site_bars
 from bise.reporting.colours import STEPS
 from bise.reporting.facts import Facts
+from bise.reporting.leaning import evenly, of_kind, within
 from bise.reporting.matrix import behind, layout, matrix
 from bise.reporting.parts import figure, section, table
 from bise.reporting.words import cell_of, group_text, percent
@@ -47,9 +48,8 @@ def accuracy(facts: Facts) -> Html | None:
         "How often it is right",
         tag(
             "p",
-            "Lines are 95 % intervals: where two of them are apart, chance is an unlikely reason. Aligned and"
-            f" conflicting are over all such samples here, so that a common {facts.target} weighs more than at the top."
-            f"{refit}{dense}",
+            "Lines are 95 % intervals: where two of them are apart, chance is an unlikely reason."
+            f" {_kinds(facts)}{refit}{dense}",
             cls="lead",
         ),
         tag(
@@ -66,7 +66,6 @@ def accuracy(facts: Facts) -> Html | None:
                     " lowest of many figures is too low by chance.",
                     cls="note",
                 ),
-                _information(facts),
                 cls="card",
             ),
             cls="columns",
@@ -74,13 +73,21 @@ def accuracy(facts: Facts) -> Html | None:
     )
 
 
+def _kinds(facts: Facts) -> str:
+    """What the figures of aligned and conflicting samples are means of: the same as at the top."""
+    found = [within(facts, audit) for audit in facts.models.values()]
+    if found and found[0] is not None and all(found):
+        return f"Aligned and conflicting are means, {evenly(facts, found[0])}, as at the top."
+    return "Aligned and conflicting are over all such samples."
+
+
 def _measured(facts: Facts) -> tuple[dict[str, list[tuple[str, str, float, float, float]]], list[list[Any]]]:
     """Each figure of each network: as intervals to be drawn, and as rows of a table."""
     measures: dict[str, Callable[[Any], Any]] = {
-        f"{facts.misleads} (conflicting)": lambda m: (m["conflicting"]["accuracy"], m["conflicting"]["interval"]),
+        f"{facts.misleads} (conflicting)": lambda m: of_kind(facts, m, "conflicting"),
         "worst group": lambda m: (m["worst_group"], m["interval"]["worst_group"]),
         "mean of all groups (unbiased)": lambda m: (m["unbiased"], m["interval"]["unbiased"]),
-        f"{facts.helps} (aligned)": lambda m: (m["aligned"]["accuracy"], m["aligned"]["interval"]),
+        f"{facts.helps} (aligned)": lambda m: of_kind(facts, m, "aligned"),
         "all samples (accuracy)": lambda m: (m["accuracy"], m["interval"]["accuracy"]),
     }
     bands: dict[str, list[tuple[str, str, float, float, float]]] = {}
@@ -94,35 +101,6 @@ def _measured(facts: Facts) -> tuple[dict[str, list[tuple[str, str, float, float
                 bands.setdefault(title, []).append((facts.called(name), CLASSES[name], value, interval[0], interval[1]))
         rows.append(row)
     return bands, rows
-
-
-def _information(facts: Facts) -> Html | None:
-    """How much the answers still tell about each bias."""
-    rows = []
-    for name, audit in facts.models.items():
-        for k, bias in enumerate(audit.get("biases") or []):
-            probe = bias.get("probe") or {}
-            which = facts.called(name) + (
-                f", {facts.biases[k]}" if len(audit["biases"]) > 1 and k < len(facts.biases) else ""
-            )
-            rows.append(
-                [
-                    which,
-                    f"{bias['information_predicted']:.3f}",
-                    f"{bias['information_actual']:.3f}",
-                    f"{percent(probe.get('accuracy'))} ({percent(probe.get('chance'))})" if probe else "–",
-                ]
-            )
-    if not rows:
-        return None
-    head = ["", "answers tell", "truth tells", "probe (chance)"]
-    about = (
-        f"How much the answers tell about {facts.bias}, in nats (0: nothing), against the true {facts.target}; and how"
-        " often a simple probe reads it inside the network, all groups counting evenly."
-    )
-    return tag(
-        "details", tag("summary", f"How much it still knows of {facts.bias}"), tag("p", about), table(None, head, rows)
-    )
 
 
 def groups(facts: Facts) -> Html | None:

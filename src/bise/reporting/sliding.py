@@ -22,7 +22,7 @@ LINES = (
 
 def sliding(facts: Facts) -> Html | None:
     """The section, where the run has a curve."""
-    points = facts.thresholds.get("points") or []
+    points = [point | (point.get("within") or {}) for point in facts.thresholds.get("points") or []]
     if len(points) < 2:
         return None
     frame = Frame(x=(0, 1), y=(0, 1), bottom=210)

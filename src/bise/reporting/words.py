@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def warnings(facts: Facts) -> list[str]:
     small = data.get("small_cells") or {}
     if small.get("count") or small.get("none"):
         out.append(_small(facts, small))
-    notes = [str(note) for note in summary.get("notes") or []]
+    notes = [in_plain_words(str(note)) for note in summary.get("notes") or []]
     if data.get("without_bias"):
         notes = [note for note in notes if "training samples lack a bias label" not in note]  # it says the same
         out.append(
@@ -70,18 +71,34 @@ def warnings(facts: Facts) -> list[str]:
     if "before" in weights and weights["before"] != weights.get("after"):
         out.append("The model's weights are not the ones from before; this should never happen, please report it.")
     if (facts.config.get("extract") or {}).get("bn", "frozen") != "frozen":
-        out.append("The subnetwork has BatchNorm statistics of its own (bn is not frozen); other weights are shared.")
+        out.append("The subnetwork has BatchNorm statistics of its own; its other weights are the model’s.")
     out += [note[:1].upper() + note[1:] + "." for note in notes]
     if str(facts.config.get("command", "")).startswith("bise demo"):
         out.append(
-            "This is the demo. Its settings were chosen by the gain on three seeds, test set included: a show-piece,"
-            " not an estimate of what to expect elsewhere."
+            "This is the demo. Its data and settings were chosen by the gain, on seeds 100 to 102: a show-piece, not an"
+            " estimate of what to expect elsewhere."
         )
     return out
 
 
+ADVICE = re.compile(
+    r"; `last` has the last mask.*? among masks alone|\. Use collapse=.*|; use mi=.*|; keep_worse=.*"
+    r"|; give more by upsilon=.*",
+    re.DOTALL,
+)
+"""What a note says to who writes code."""
+
+
+def in_plain_words(note: str) -> str:
+    """A note of the run for who writes none: without advice on options, and with val by its name."""
+    return re.sub(r"\b(on|of) val\b", r"\1 the validation data", ADVICE.sub("", note))
+
+
 def _at_chance(facts: Facts) -> list[str]:
-    """A sentence for each network that is no surer than one that gives every sample the same answer."""
+    """A sentence for each network that is no surer than one that gives every sample the same answer.
+
+    Of runs that an earlier version audited, which kept no standing.
+    """
     out = []
     for key, which in (
         ("subnetwork", "subnetwork"),
@@ -89,6 +106,8 @@ def _at_chance(facts: Facts) -> list[str]:
         ("finetuned", "finetuned network"),
     ):
         found = facts.models.get(key) or {}
+        if "standing" in found:
+            continue
         cells = [cell_of(facts, name) for name in found.get("by_group") or ()]
         if not cells or None in cells:
             continue
@@ -159,7 +178,8 @@ def commands(facts: Facts) -> list[str]:
     config = facts.config
     if "command" in config:
         made = f"{config['command']} --out {facts.place}"
-        return [made, _refit_command(facts, facts.place)] if facts.refit else [made]
+        refit = [_refit_command(facts, facts.place)] if _refitted_apart(facts) else []
+        return [made, *refit, *_front_command(facts, facts.place)]
     source = config.get("source") or {}
     out = facts.place
     lines = []
@@ -167,14 +187,31 @@ def commands(facts: Facts) -> list[str]:
         lines.append(_train_command(config, source, out))
     if "extract" in config:
         lines.append(_extract_command(config, source, out))
-    if facts.refit:
+    if _refitted_apart(facts):
         lines.append(_refit_command(facts, out))
     tuned = facts.summary.get("finetune")
     if tuned and "extract" in config:
-        options = said(TrainConfig.finetuning(), tuned) | {"device": facts.finetune.get("device")}
+        options = said(TrainConfig.finetuning(), tuned) | {
+            name: facts.finetune.get(name) for name in ("zeta", "device")
+        }
         paper = " --preset paper" if tuned.get("weights") == "paper" else ""
         lines.append(f"bise finetune {out}{paper}{_options(options)}")
-    return lines + _shrink_commands(facts, out)
+    return lines + _front_command(facts, out) + _shrink_commands(facts, out)
+
+
+def _front_command(facts: Facts, out: str) -> list[str]:
+    found = facts.summary.get("front")
+    if not found:
+        return []
+    points = found["points"]
+    options = {"of": found["of"], "budget": [point["budget"] for point in points]}
+    plain = "" if all("refitted" in point["networks"] for point in points) else " --no-refit"
+    return [f"bise front {out}{_options(options)}{plain}"]
+
+
+def _refitted_apart(facts: Facts) -> bool:
+    """Whether a refit was a job of its own, and no part of the run's first."""
+    return bool(facts.refit) and facts.refit["refit"] != facts.config.get("refit")
 
 
 def _refit_command(facts: Facts, out: str) -> str:
@@ -186,7 +223,7 @@ def _refit_command(facts: Facts, out: str) -> str:
 def _shrink_commands(facts: Facts, out: str) -> list[str]:
     """For each network that was shrunk by a command of its own, which measures latency."""
     lines = []
-    for name in ("subnetwork", "refitted", "finetuned"):
+    for name in ("subnetwork", "refitted", "finetuned", "dense_finetuned"):
         figures = (facts.summary.get(name) or {}).get("shrunk") or {}
         if "latency_by_batch" in figures:
             files = {
@@ -219,14 +256,16 @@ def _train_command(config: dict[str, Any], source: dict[str, Any], out: str) -> 
 def _extract_command(config: dict[str, Any], source: dict[str, Any], out: str) -> str:
     made = is_key(source, "data")
     # such a run's weights lie in the folder of the run that trained them
-    where: dict[str, Any] = {"from": str(Path(str(source.get("weights"))).parent)} if made else {}
+    run = f" {shlex.quote(str(Path(str(source.get('weights'))).parent))}" if made else ""
+    where: dict[str, Any] = {}
     if not made:
         where = {key: source.get(key) for key in ("model", "weights", "data")} | dict(source.get("own") or {})
     preset = config.get("preset")
     usual = getattr(ExtractConfig, preset if preset in PRESETS else PRESETS[0])()
     options = where | {"preset": preset} | said(usual, config["extract"], of_recipe=made)
-    options |= {key: config.get(key) for key in ("bottleneck", "sites", "device")} | {"out": out}
-    return f"bise extract{_options(options)}"
+    options |= {key: config.get(key) for key in ("bottleneck", "sites", "device")}
+    options |= {"refit": True} if "refit" in config else {}
+    return f"bise extract{run}{_options(options | {'out': out})}"
 
 
 def _options(options: Mapping[str, Any]) -> str:

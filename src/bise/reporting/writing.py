@@ -8,8 +8,10 @@ from pathlib import Path
 from bise.base.errors import BadInput, caution
 from bise.base.files import open_to_read, write_bytes
 from bise.base.plain import NotPlain
+from bise.reporting.bench_page import bench_page
 from bise.reporting.facts import read_facts
 from bise.reporting.page import ENDING, page
+from bise.runs.schema import read_bare
 
 START = 10_000
 
@@ -19,7 +21,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     path = Path(folder) / "report.html" if out is None else Path(out)
     check_place(path, chosen=out is not None)
     try:
-        content = page(read_facts(Path(folder))).encode("utf-8", "replace")
+        content = _content(Path(folder)).encode("utf-8", "replace")
     except BadInput:
         raise
     except Exception as error:  # the page takes dozens of values as the jobs write them; a file may hold any others
@@ -27,6 +29,14 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
     write_bytes(path, content)
     return path
+
+
+def _content(folder: Path) -> str:
+    """The page of a comparison, or of a run of any other kind."""
+    path = folder / "summary.json"
+    if path.is_file() and "bench" in (summary := read_bare(path)):
+        return bench_page(summary, folder.name, ENDING)
+    return page(read_facts(folder))
 
 
 def check_place(path: Path, *, chosen: bool) -> None:

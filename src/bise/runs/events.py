@@ -26,14 +26,16 @@ def append_events(folder: Path) -> Log:
     append_bytes(path, _record(Event(wall_time=time.time(), file_version=FORMAT)))
 
     def write(row: dict[str, Any]) -> None:
-        nested = {f"{key}/{name}": v for key, part in row.items() if isinstance(part, dict) for name, v in part.items()}
-        numbers = {
-            key: float(v) for key, v in {**row, **nested}.items() if isinstance(v, (int, float)) and key != "epoch"
-        }
-        summary = Summary(value=[Summary.Value(tag=key, simple_value=value) for key, value in numbers.items()])
+        summary = Summary(value=[Summary.Value(tag=key, simple_value=v) for key, v in numbers_of(row).items()])
         append_bytes(path, _record(Event(wall_time=time.time(), step=row.get("epoch"), summary=summary)))
 
     return write
+
+
+def numbers_of(row: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a row by name, those of a dict in it as its name/theirs; without the epoch, which is the step."""
+    nested = {f"{key}/{name}": v for key, part in row.items() if isinstance(part, dict) for name, v in part.items()}
+    return {key: float(v) for key, v in {**row, **nested}.items() if isinstance(v, (int, float)) and key != "epoch"}
 
 
 def _record(event: Any) -> bytes:

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,7 +26,7 @@ from bise.engine.checkpoints import EVERY, key_of
 from bise.runs.log import append_log, check_tensorboard, rows_of_others
 from bise.runs.schema import read, read_bare
 
-CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json"}
+CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json", "front": "front.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
 
 
@@ -317,9 +318,10 @@ def _difference(there: Any, here: Any, name: str = "") -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Versions and hardware: what the figures of a run depend on beside its configuration."""
+    """The day, versions and hardware: what the figures of a run depend on beside its configuration."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
+        "date": datetime.now(UTC).date().isoformat(),
         "bise": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -23,7 +23,7 @@ def check_not_an_older_demo(folder: Path) -> None:
     if is_older_demo(read(folder / "config.json")):
         raise BadInput(
             f"{folder} is a demo of an earlier version, which keeps its finetuning as it is; finetune a run of its own:"
-            f" bise extract --from {folder} --out FOLDER first"
+            f" bise extract {folder} --out FOLDER first"
         )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bise.jobs.recipes import Recipe, architecture
-from bise.network.placement import place
+from bise.network.placement import PAPER, place
 
 INPUTS = {"SimpleConvNet": 28, "MLP": 28, "ResNet-18": 32}
 """Sides of the pictures that show where an architecture's gates go."""
@@ -29,5 +29,5 @@ def count(recipe: Recipe) -> dict[str, Any]:
         "architecture": recipe.architecture,
         "parameters": sum(sizes),
         "matrices": sum(p.numel() for p in model.parameters() if p.dim() > 1),
-        "scores": place(model, example).units,
+        "scores": place(model, example, patterns=PAPER).units,
     }

@@ -19,7 +19,7 @@ HOW = ("graphs", "compile", "memory")
 """Settings that change how fast something is computed, and what is computed only by rounding, …"""
 ROUNDING = ("precision", "auto")
 """… as does this one, unless a study sets it: then rounding is what it is about."""
-BEFORE = {"margin": 0.0, "smoothing": 0.0}
+BEFORE = {"margin": 0.0, "smoothing": 0.0, "gates_at": "activations"}
 """What configurations did that were written before they said so."""
 UNTOLD = ("baseline",)
 """No study varies this but where samples are held out; rows from before it that it would have changed aren't kept."""

@@ -23,7 +23,7 @@ from bise.jobs.pipeline import Work, extract_from, silent, train_vanilla, tune
 from bise.jobs.recipes import Rho, recipe, splits, start
 from bise.methods.batch_norm import reestimate
 from bise.methods.pseudo_labels import pseudo_bias
-from bise.network.placement import one_bottleneck, place
+from bise.network.placement import PAPER, one_bottleneck, place
 from bise.network.saving import load
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint
@@ -222,7 +222,7 @@ class Runner:
     def dense(self, job: Job) -> Subnetwork:
         """The vanilla model with every gate open."""
         model, inputs = self.vanilla(job).model, Inputs(self.splits(job).train, self.device)
-        placement = place(model, inputs.example())
+        placement = place(model, inputs.example(), patterns=PAPER)
         return Subnetwork(model, placement.sites, bottleneck=one_bottleneck(placement, model, None))
 
 

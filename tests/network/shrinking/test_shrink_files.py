@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from bise.base.errors import BadInput
+from bise.base.version import VERSION
+from bise.data import Labelled, LabelNames, Transform
 from bise.jobs.exporting import export
 from bise.network.twin import fingerprint
 from test_shrink_models import close, made
@@ -102,3 +106,41 @@ def test_bad_endings_and_batches_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="batch of 1"):
         export(small, tmp_path / "model.pt2", x[:1])
     assert not list(tmp_path.iterdir())
+
+
+def told_by(path: Path) -> dict[str, Any]:
+    """What a file says of itself, read by the runtime that it is for."""
+    if path.suffix == ".pt2":
+        extra = {"bise.json": ""}
+        torch.export.load(path, extra_files=extra)
+        return dict(json.loads(extra["bise.json"]))
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
+
+
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
+def test_a_file_says_its_classes_its_scale_and_its_size(ending: str, tmp_path: Path) -> None:
+    model, path = nn.Sequential(nn.Flatten(), nn.Linear(60, 2)), tmp_path / f"model.{ending}"
+    names = LabelNames(target="hair", biases=("sex",), classes=("blond", "därk"), bias_classes=(("f", "m"),))
+    scale = Transform(mean=(0.5, 0.4, 0.3), std=(0.25,) * 3)
+    pixels = TensorDataset(torch.zeros(4, 3, 4, 5, dtype=torch.uint8))
+    data = Labelled(pixels, y=[0, 1, 0, 1], b=[0, 0, 1, 1], names=names, transform=scale)
+    export(model, path, data.tensors[0], data=data)
+    assert told_by(path) == {
+        "bise": VERSION,
+        "input_size": [3, 4, 5],
+        "target": "hair",
+        "class_names": ["blond", "därk"],
+        "mean": [0.5, 0.4, 0.3],
+        "std": [0.25, 0.25, 0.25],
+    }
+    export(model, path, data.tensors[0])
+    assert told_by(path) == {"bise": VERSION, "input_size": [3, 4, 5]}
+
+
+def test_a_file_for_sentences_says_that_they_may_be_of_any_length(tmp_path: Path) -> None:
+    small, x = shrunk("BERT")
+    export(small, tmp_path / "model.pt2", x)
+    assert told_by(tmp_path / "model.pt2")["input_size"] == {name: [None] for name in x}

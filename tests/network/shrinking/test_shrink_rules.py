@@ -224,6 +224,15 @@ FEATURES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "expand": (lambda x: x.mean((2, 3)).unsqueeze(1).expand(-1, 3, UNITS), UNITS),
     "tokens": (lambda x: x.flatten(2).transpose(1, 2), UNITS),
 }
+
+
+def heads_of_attention(x: Tensor, layer: nn.Module) -> Tensor:
+    """Each channel is a head, once in torch's function and once written out."""
+    h = x.flatten(2).transpose(1, 2).unflatten(2, (UNITS, 1)).transpose(1, 2)
+    attended = F.scaled_dot_product_attention(h, h, h) + (h @ h.transpose(2, 3)).softmax(3) @ h
+    return layer(attended.transpose(1, 2).flatten(2))
+
+
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "conv": conv,
     "conv strided, dilated": lambda: nn.Conv2d(UNITS, 5, 3, stride=2, padding=2, dilation=2),
@@ -288,6 +297,7 @@ KEEPS_WIDTH: dict[str, Callable[[], nn.Module]] = {
     "channels rolled": on_map(lambda x: x.roll(1, 1)),
     "matmul": lambda: Then(lambda x: x.flatten(2) @ x.flatten(2).transpose(1, 2)),
     "attention": lambda: Then(attention, linear()),
+    "heads of attention": lambda: Then(heads_of_attention, linear()),
     "transposed convolution": lambda: nn.ConvTranspose2d(UNITS, 5, 3),
     "unknown operation": on_map(lambda x: x.cumsum(1)),
     "heads": lambda: Then(lambda x, a: a(x.flatten(2).unflatten(1, (2, 2)).sum(1).transpose(1, 2)), linear(2)),

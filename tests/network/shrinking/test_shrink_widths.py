@@ -29,17 +29,14 @@ from test_shrink_property import networks
 from test_shrink_rules import CASES, Net, gated, randomised
 
 aten = torch.ops.aten
-LONG = ("resnet18", "mobilenet_v3_small", "regnet_y_400mf", "densenet121", "ViT (transformers)", "swin_t")
+WHOLE = ("BERT", "resnet18", "mobilenet_v3_small", "regnet_y_400mf", "densenet121", "ViT (transformers)", "swin_t")
 INDEX = (aten.index_select.default, aten.index.Tensor, aten.constant_pad_nd.default)
 EVERY = [Widths(union=True), Widths(multiple=3), Widths(multiple=4), Widths(multiple=4, union=True)]
 QUICK = (
-    "conv two deep",
     "depthwise, two each",
     "grouped",
     "batch norm",
-    "squeeze-and-excite",
     "residual",
-    "layer norm",
 )
 
 
@@ -51,7 +48,7 @@ def widths_of(small: nn.Module) -> dict[str, int]:
     return {name: p.shape[0] for name, p in small.named_parameters() if p.dim() == 4}
 
 
-@pytest.mark.parametrize("networks_drawn", [4, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("networks_drawn", [2, pytest.param(60, marks=pytest.mark.long)])
 def test_every_width_of_random_networks(networks_drawn: int) -> None:
     profile = settings(
         max_examples=networks_drawn, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -96,7 +93,8 @@ def test_every_rule_at_other_widths(name: str) -> None:
             assert difference(masked, in_float64(small), x.double()) <= TOLERANCE, (mask, widths)
 
 
-@pytest.mark.parametrize("name", ["BERT", *(pytest.param(n, marks=pytest.mark.long) for n in LONG)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", WHOLE)
 def test_whole_models(name: str) -> None:
     sub, x = made(name)
     captured = capture(sub, x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset
 
+from bise.base.errors import caution
+from bise.base.names import SQUASH
 from bise.data.core.content import Content, attributes
 from bise.data.core.contract import Labelled, input_of, stored, tensors_of
 from bise.data.core.drawing import Drawn, drawn
@@ -116,6 +118,17 @@ def same_samples(one: Any, other: Any) -> bool:
     return Content()(mine) == Content()(others) and data_sha256(first) == data_sha256(second)
 
 
+def warn_of_same(splits: Mapping[str, Any], pairs: Sequence[tuple[str, str]]) -> None:
+    """Say where two splits are the very same data: figures on the later one prove nothing."""
+    for one, other in pairs:
+        if splits[other] is not None and same_samples(splits[one], splits[other]):
+            caution(
+                f"{one} and {other} are the very same data, so what is measured on {other} says nothing about samples"
+                " that were not seen before; give each split samples of its own",
+                stacklevel=3,
+            )
+
+
 def _equal(one: Any, other: Any) -> bool:
     """Whether two samples, nested or not, hold the same values."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -199,7 +212,8 @@ class _DataContent(Content):
             self.partly.add((f"names, and sizes{some}" if some else "names and sizes") if files else f"content{some}")
         names = dataset.paths if isinstance(dataset, PictureFiles) else None
         held = [_size(source) if isinstance(source, Path) else source for source in sources]
-        return self.all("pictures", len(dataset), dataset.size, dataset.channels, dataset.crop, names, held)
+        shape = (dataset.size, dataset.channels, dataset.crop, *(() if dataset.fit == SQUASH else (dataset.fit,)))
+        return self.all("pictures", len(dataset), *shape, names, held)
 
 
 class _IsCode(Exception):

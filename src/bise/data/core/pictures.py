@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from bise.base.checking import check_choice
 from bise.base.errors import BadInput, caution
+from bise.base.names import FITS, SQUASH
 from bise.data.core.contract import Progress
 from bise.data.core.strings import Strings
 
@@ -22,6 +24,8 @@ MOST_PIXELS = 89_478_485
 
 Pillow's own limit, which other code of the same process may have lifted.
 """
+SQUASHED = 0.02
+"""How far the ratio of a picture's sides may be from that of its size before it is said that it is squashed."""
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
 
 
@@ -44,11 +48,16 @@ def read_picture(
 class Pictures(Dataset[Tensor]):
     """Pictures as uint8 [channels, height, width], read when they are asked for; `source` says from where.
 
-    With `crop`, the square of so many pixels in the middle is taken before it is resized.
+    With `crop`, the square of so many pixels in the middle is taken before it is resized. `fit` says what becomes of
+    one whose sides have another ratio than `size`: "squash" resizes each side by itself, "crop" cuts off what is too
+    much on two sides, "pad" adds black there.
     """
 
-    def __init__(self, *, size: tuple[int, int] | int, channels: int = 3, crop: int | None = None) -> None:
-        self.size, self.crop = picture_size(size), crop
+    def __init__(
+        self, *, size: tuple[int, int] | int, channels: int = 3, crop: int | None = None, fit: str = SQUASH
+    ) -> None:
+        check_choice("fit", fit, FITS)
+        self.size, self.crop, self.fit = picture_size(size), crop, fit
         if crop is not None and crop < 1:
             raise BadInput(f"crop={crop} is no side of a square; give at least 1")
         if channels not in (1, 3):
@@ -65,7 +74,7 @@ class Pictures(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         source, name = self.source(index)
-        tensor, animated = _read(source, self.size, self.channels, name, self.crop)
+        tensor, animated = _read(source, self.size, self.channels, name, self.crop, self.fit)
         if animated and not self._told:
             self._told.fill_(True)  # once is enough for a folder of animations
             caution(f"{name} is animated; of animations the first frame is taken")
@@ -86,9 +95,10 @@ class PictureFiles(Pictures):
         size: tuple[int, int] | int,
         channels: int = 3,
         crop: int | None = None,
+        fit: str = SQUASH,
         root: str | Path | None = None,
     ) -> None:
-        super().__init__(size=size, channels=channels, crop=crop)
+        super().__init__(size=size, channels=channels, crop=crop, fit=fit)
         self.paths = paths if isinstance(paths, Strings) else Strings(str(path) for path in paths)
         self.root = None if root is None else Path(root)
 
@@ -124,6 +134,41 @@ def check_pictures(files: Iterable[str | Path] | Pictures, *, progress: Progress
     return unreadable
 
 
+def tell_squashed(pictures: Pictures) -> None:
+    """Say where pictures have sides of another ratio than the size that each is resized to; their heads tell that."""
+    height, width = pictures.size
+    odd: list[tuple[str, int, int]] = []
+    for i in range(len(pictures)):
+        source, name = pictures.source(i)
+        sides = _sides(source)
+        if sides is not None and abs(sides[0] * height / (sides[1] * width) - 1) > SQUASHED:
+            odd.append((name, *sides))
+    if odd:
+        name, wide, high = odd[0]
+        caution(
+            f"{len(odd)} of {len(pictures)} pictures that were looked at are squashed: {_printable(name)} is {wide} ×"
+            f" {high} pixels and becomes {width} × {height}; give fit='crop' or fit='pad' to keep the ratio of their"
+            " sides, or fit='squash' if the model was trained on squashed ones",
+            stacklevel=6,
+        )
+
+
+def _sides(source: Path | bytes) -> tuple[int, int] | None:
+    """(width, height) of a picture as it stands upright; None where it can't be read, which others say."""
+    image_module, _ = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if isinstance(source, Path) and not source.is_file():  # a pipe would wait for ever
+                return None
+            with image_module.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+                wide, high = image.size
+                turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    except Exception:  # a decoder may raise anything on a broken file
+        return None
+    return (high, wide) if turned else (wide, high)
+
+
 def picture_size(size: tuple[int, int] | Sequence[int] | int) -> tuple[int, int]:
     """(height, width) from one number or two."""
     both = (size, size) if isinstance(size, int) else tuple(int(side) for side in size)
@@ -150,7 +195,12 @@ def _unreadable(name: str, reason: str) -> _Unreadable:
 
 
 def _read(
-    source: str | Path | bytes, size: tuple[int, int] | None, channels: int, name: str, crop: int | None = None
+    source: str | Path | bytes,
+    size: tuple[int, int] | None,
+    channels: int,
+    name: str,
+    crop: int | None = None,
+    fit: str = SQUASH,
 ) -> tuple[Tensor, bool]:
     """The picture as bytes, and whether it is animated."""
     image_module, operations = _pillow()
@@ -184,7 +234,7 @@ def _read(
                     left, top = round((picture.width - crop) / 2), round((picture.height - crop) / 2)
                     picture = picture.crop((left, top, left + crop, top + crop))
                 if size is not None:
-                    picture = picture.resize((size[1], size[0]), image_module.Resampling.BILINEAR)
+                    picture = _fitted(picture, size, fit)
                 pixels = torch.from_numpy(np.array(picture, dtype=np.uint8))
     except _Unreadable:
         raise
@@ -195,6 +245,25 @@ def _read(
     except Exception as error:  # a decoder may raise anything on a broken file
         raise _unreadable(name, (str(error) or type(error).__name__).splitlines()[0]) from error
     return (pixels.permute(2, 0, 1).contiguous() if channels == 3 else pixels.unsqueeze(0)), animated
+
+
+def _fitted(picture: Any, size: tuple[int, int], fit: str) -> Any:
+    """The picture at `size` = (height, width)."""
+    image_module, _ = _pillow()
+    (high, wide), bilinear = size, image_module.Resampling.BILINEAR
+    if fit == SQUASH:
+        return picture.resize((wide, high), bilinear)
+    scales = wide / picture.width, high / picture.height
+    if fit == "crop":
+        scale = max(scales)
+        across, down = wide / scale, high / scale
+        left, top = (picture.width - across) / 2, (picture.height - down) / 2
+        return picture.resize((wide, high), bilinear, box=(left, top, left + across, top + down))
+    scale = min(scales)
+    inner = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    whole = image_module.new(picture.mode, (wide, high))
+    whole.paste(picture.resize(inner, bilinear), ((wide - inner[0]) // 2, (high - inner[1]) // 2))
+    return whole
 
 
 def _eight_bits(image: Any, channels: int, name: str) -> Any:

@@ -35,6 +35,10 @@ class Columns:
     separator: str | None = None
     """Of a csv file."""
 
+    def of(self, names: Iterable[str]) -> dict[str, Strings]:
+        """Those of these columns that were read."""
+        return {name: self.values[name] for name in names if name in self.values}
+
 
 def read_columns(
     path: Path, wanted: Sequence[str] | None, *, present: Sequence[str] = (), separator: str | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bise.base.names import SQUASH
 from bise.data.core.pictures import Pictures
 from bise.data.core.room import Room
 from bise.data.own.parquet_files import batches, held_bytes
@@ -27,6 +28,7 @@ class EncodedOf:
     what: str
     """What to call the column's source."""
     root: Path
+    fit: str = SQUASH
 
     def __call__(self, rows: Tensor) -> EncodedPictures:
         return EncodedPictures(self, rows)
@@ -36,7 +38,7 @@ class EncodedPictures(Pictures):
     """Pictures decoded by us, so that a broken one is named."""
 
     def __init__(self, made_by: EncodedOf, rows: Tensor) -> None:
-        super().__init__(size=made_by.size, channels=made_by.channels)
+        super().__init__(size=made_by.size, channels=made_by.channels, fit=made_by.fit)
         self.made_by, self.rows = made_by, rows
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from bise.base.errors import BadInput, caution, named
+from bise.base.errors import BadInput, named
+from bise.base.names import SQUASH
 from bise.data.core.coders import coder_of
 from bise.data.core.contract import Labelled
 from bise.data.core.naming import LabelNames
 from bise.data.core.numbering import check_targets, held_out, number_labels, split_number, split_numbers
-from bise.data.core.pictures import PictureFiles
+from bise.data.core.pictures import PictureFiles, Pictures, tell_squashed
 from bise.data.core.strings import Strings
 from bise.data.core.tokens import Sentences
 from bise.data.core.transforms import Transform
@@ -24,7 +26,10 @@ from bise.data.own.coding import Coding, known_labels
 from bise.data.own.columns import Columns, missing_column, read_columns
 from bise.data.own.encoded import EncodedOf, parquet_pictures
 from bise.data.own.features import Encoder
+from bise.data.own.uses import ALL, PASSED_OVER, READ, check_arguments, check_splits, chosen
 
+LOOKED_AT = 20
+"""Pictures, about, whose sides are looked at."""
 Numbered = tuple[Tensor, tuple[str, ...]]
 """The numbers [N] of a column's labels, and their names."""
 
@@ -116,14 +121,6 @@ class Table:
         return data
 
 
-def table(path: str | Path, *, split: str = "train", **columns: Any) -> TableData:
-    """One split of a csv or parquet file as (x, y, b); the other arguments are those of `read_table`."""
-    data = read_table(path, **columns).split(split)
-    if data is None:
-        raise BadInput(f"{path} has no row of split {split!r}; name its column with split_column=, or set holdout=")
-    return data
-
-
 def read_table(
     path: str | Path,
     *,
@@ -135,8 +132,10 @@ def read_table(
     image: str | None = None,
     text: str | None = None,
     features: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
     root: str | Path | None = None,
     size: tuple[int, int] | int | None = None,
+    fit: str | None = None,
     channels: int = 3,
     transform: Transform | None = None,
     tokenizer: Any = None,
@@ -149,41 +148,49 @@ def read_table(
 
     x comes from the `image` column (paths, relative to `root` or else to the file's folder, resized to `size`; in
     parquet also the files' bytes, which are held in memory), the `text` column (with `tokenizer` and `length`), or the
-    `features` (left out: every column that has no other use). Rows belong to the split that `split_column` says;
-    without one, `holdout=(val, test)` takes these shares by `seed`, and without both every row is train. `labels_only`
-    leaves the inputs unread. With `like`, labels and features are numbered and made as in that training set.
+    `features` (left out, or "*" among them: every column that has no other use, but for ids). Rows belong to the split
+    that `split_column` says; without one, `holdout=(val, test)` takes these shares by `seed`, and without both every
+    row is train. `labels_only` leaves inputs unread. With `like`, labels and features are made as in that training set.
     """
     path = Path(path)
-    biases = (bias,) if isinstance(bias, str) else tuple(bias)
-    check_arguments(path, target, biases, split_column, holdout, image, text, features)
-    if separator is not None and len(separator) != 1:
-        raise BadInput(f"separator={separator!r} is not one character")
+    biases, used = used_columns(target, bias, split_column)
+    check_arguments(path, used, holdout, split_column, image, text, features, ignore, separator)
     check_sized(image, size, labels_only)
-    used = [target, *biases, *([split_column] if split_column else [])]
-    own = [image or text or ""] if image or text else list(features or ())
     encoded = None if labels_only or image is None else parquet_pictures(path, image)
-    wanted = used if labels_only or encoded is not None else None if not own else [*used, *own]
-    columns = read_columns(path, wanted, present=[*used, *own], separator=separator)
-    coding = like.coding if isinstance(like, TableData) else like
+    named = [image or text or ""] if image or text else [name for name in features or () if name != ALL]
+    every = not labels_only and encoded is None and (not named or ALL in (features or ()))
+    wanted = None if every else used if labels_only or encoded is not None else [*used, *named]
+    columns = read_columns(path, wanted, present=[*used, *named, *ignore], separator=separator)
+    free = [name for name in columns.names if name not in {*used, *named, *ignore}]
+    coding = coding_of(like)
     classes, *groups = known_labels(coding, target, biases)
     targets = _targets(path, columns, target, classes)
     found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
+    if split_column is None and holdout is None:
+        _check_unsplit(path, free, columns, separator, READ if not image and not text and like is None else PASSED_OVER)
     part = _parts(path, columns, split_column, holdout, seed)
     encoder: Encoder | None = None
-    inputs: Callable[[Tensor], Any]
-    if labels_only:
-        inputs = unread
-    elif image is not None:
-        folder = path.parent if root is None else Path(root)
-        inputs = _pictures(path, columns, image, encoded, folder, 1 if size is None else size, channels)
-    elif text is not None:
+    inputs: Callable[[Tensor], Any] = unread
+    if not labels_only and image is not None:
+        inputs = _pictures(path, columns, image, encoded, root, 1 if size is None else size, channels, fit)
+    elif not labels_only and text is not None:
         inputs = SentencesOf(columns.values[text], tokenizer, length)
-    else:
+    elif not labels_only:
         encoder = None if coding is None else coding.features(path)
         names = features if encoder is None else [column.name for column in encoder.columns]
-        inputs, encoder = rows_of(_feature_columns(path, columns, used, names), encoder, part == 0, path)
+        inputs, encoder = rows_of(_feature_columns(path, columns, free, names), encoder, part == 0, path)
     change = None if labels_only or image is None else transform or Transform()
     return Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
+
+
+def coding_of(like: TableData | Coding | None) -> Coding | None:
+    return like.coding if isinstance(like, TableData) else like
+
+
+def used_columns(target: str, bias: str | Sequence[str], split: str | None) -> tuple[tuple[str, ...], list[str]]:
+    """(biases, all columns that have a use of their own)."""
+    biases = (bias,) if isinstance(bias, str) else tuple(bias)
+    return biases, [target, *biases, *([split] if split else [])]
 
 
 @dataclass(frozen=True)
@@ -194,9 +201,11 @@ class PicturesOf:
     root: Path
     size: tuple[int, int] | int
     channels: int
+    fit: str
 
     def __call__(self, rows: Tensor) -> PictureFiles:
-        return PictureFiles(self.files.take(rows.tolist()), size=self.size, channels=self.channels, root=self.root)
+        how: dict[str, Any] = {"size": self.size, "channels": self.channels, "fit": self.fit, "root": self.root}
+        return PictureFiles(self.files.take(rows.tolist()), **how)
 
 
 @dataclass(frozen=True)
@@ -258,42 +267,26 @@ def _parts(path: Path, columns: Columns, column: str | None, holdout: tuple[floa
 
 
 def _feature_columns(
-    path: Path, columns: Columns, used: Sequence[str], features: Sequence[str] | None
+    path: Path, columns: Columns, free: Sequence[str], features: Sequence[str] | None
 ) -> dict[str, Strings]:
-    names = features or [name for name in columns.names if name not in used]
-    if features is None and "" in names:
-        names = [name for name in names if name]
-        caution(
-            f"{path} has a column without a name, probably row numbers; it is left out of the features",
-            stacklevel=4,
-        )
+    names = chosen(path, columns.values, free, features)
     for name in names:
         if name not in columns.values:
             raise missing_column(path, name, columns.names)
     return {name: columns.values[name] for name in names}
 
 
-def check_arguments(
-    path: Path,
-    target: str,
-    biases: Sequence[str],
-    split_column: str | None,
-    holdout: tuple[float, float] | None,
-    image: str | None,
-    text: str | None,
-    features: Sequence[str] | None,
-) -> None:
-    """Refuse columns that contradict each other."""
-    if sum(bool(given) for given in (image, text, features)) > 1:
-        raise BadInput("x comes from image, text or features; name one of them only")
-    if split_column is not None and holdout is not None:
-        raise BadInput("splits come from split_column or from holdout; give one of them only")
-    taken = [target, *biases, *([split_column] if split_column else [])]
-    twice = next((name for i, name in enumerate(taken) if name in taken[:i]), None)
-    if twice is not None:
-        raise BadInput(f"{path}: column {twice!r} is named for two purposes (target, bias, split); name each once")
-    if features and target in features:
-        raise BadInput(f"{path}: the target {target!r} is among the features; the model would read its answer")
+def _check_unsplit(path: Path, names: Sequence[str], columns: Columns, separator: str | None, otherwise: str) -> None:
+    """Refuse a table without a named split in which a column without a use says it; unread ones are looked at too."""
+    found = columns.of(names)
+    unread = [name for name in names if name not in found]
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        found |= read_columns(path, unread, separator=separator).values if unread else {}
+        unread = []
+    for name in unread:
+        with suppress(BadInput):  # it holds pictures or lists, and no words
+            found |= read_columns(path, [name]).values
+    check_splits(path, found, otherwise)
 
 
 def check_sized(image: str | None, size: tuple[int, int] | int | None, labels_only: bool) -> None:
@@ -302,13 +295,31 @@ def check_sized(image: str | None, size: tuple[int, int] | int | None, labels_on
 
 
 def _pictures(
-    path: Path, columns: Columns, name: str, encoded: Any, folder: Path, size: tuple[int, int] | int, channels: int
+    path: Path,
+    columns: Columns,
+    name: str,
+    encoded: Any,
+    root: str | Path | None,
+    size: tuple[int, int] | int,
+    channels: int,
+    fit: str | None,
 ) -> Callable[[Tensor], Any]:
-    """Pictures of a column: the bytes that parquet holds, or else files by their paths in `folder`."""
+    """Pictures of a column: the bytes that parquet holds, or else files by their paths below `root`."""
+    folder = path.parent if root is None else Path(root)
     if encoded is not None:
-        return EncodedOf(encoded, size, channels, str(path), folder)
+        return pictures_as_asked(
+            EncodedOf(encoded, size, channels, str(path), folder, fit or SQUASH), columns.rows, fit
+        )
     _check_filled(path, columns.values[name], name)
-    return PicturesOf(columns.values[name], folder, size, channels)
+    made = PicturesOf(columns.values[name], folder, size, channels, fit or SQUASH)
+    return pictures_as_asked(made, columns.rows, fit)
+
+
+def pictures_as_asked(made: Callable[[Tensor], Pictures], rows: int, fit: str | None) -> Callable[[Tensor], Pictures]:
+    """`made`, after a word about pictures that it squashes unless `fit` asks for that; a few of `rows` tell."""
+    if fit is None:
+        tell_squashed(made(torch.arange(0, rows, max(1, rows // LOOKED_AT))))
+    return made
 
 
 def _check_filled(path: Path, files: Strings, column: str) -> None:

@@ -57,9 +57,22 @@ def download(
     mirrors: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetch what is missing of a data set into `root`/`name`, or under the folder that BISE_DATA names; gives it.
+    """Fetch what is missing of a data set; a transfer that was cut short goes on where it stopped.
 
-    A file that is there and has the right md5 is left alone. A transfer that was cut short goes on where it stopped.
+    Args:
+        name: The data set, such as "mnist".
+        root: The folder of data sets; None is the one that BISE_DATA names.
+        mirrors: Addresses of servers, tried in turn; None is a list of known ones.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        The folder `root`/`name`. A file that is there and has the right md5 is left alone.
+
+    Raises:
+        BadInput: The name is unknown, there is no folder, or no server has the file.
+
+    Example:
+        >>> bise.data.download("mnist", "data")  # doctest: +SKIP
     """
     if name not in SOURCES:
         raise BadInput(f"there is nothing to download for {name!r}; use {' or '.join(SOURCES)}")

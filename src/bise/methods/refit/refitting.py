@@ -48,10 +48,32 @@ def refit(
     """Fit the last linear layer anew on the features that the gates leave, each cell (y, b) with the same weight.
 
     The objective is convex: multinomial logistic regression in float64, or binary for one logit, solved to the end.
-    Returns a subnetwork that owns this layer's tensors; every other one is still the model's. A plain model is refitted
-    by the same call, as the control. Fits `on` the samples of "train", "val" or "both". λ is the one of `l2` with the
-    best mean over cells on val, or by cross-validation over `folds` where val is fitted on itself or isn't there.
-    Unless `keep_worse`, the layer stays as it was where the mean over groups on val falls; `record` says so.
+    What is handed in is not changed.
+
+    Args:
+        model: A subnetwork, or a plain model as the control.
+        train: A data set or DataLoader that yields (x, y, b).
+        val: An unbiased one, which chooses λ and decides whether the new layer stays.
+        on: The samples that are fitted: "train", "val" or "both".
+        l2: The values of λ to choose from, by the best mean over cells on val.
+        folds: Parts of a cross-validation, where val is fitted on itself or isn't there.
+        seed: Draws these parts.
+        keep_worse: Whether the new layer stays even where the mean over groups on val falls; else the old one stays,
+            and `record` says so.
+        bottleneck: The layer, by its name; None finds the last linear one.
+        workers: Processes that read data that are not in memory; None is up to four for picture files.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        A subnetwork that owns this layer's tensors; every other one is still the model's.
+
+    Raises:
+        BadInput: There is no last linear layer, or several, or data and settings can't be worked with.
+
+    Example:
+        >>> refitted = bise.refit(sub, train, val=val)
+        >>> torch.equal(refitted.network[0].weight, model[0].weight)
+        True
     """
     config = RefitConfig(on=on, l2=tuple(l2), folds=folds, seed=seed, keep_worse=keep_worse)
     check_model(model)
@@ -86,6 +108,12 @@ def refit(
     for note in fit.notes:
         caution(note)
     return result
+
+
+def check_refittable(model: nn.Module, example: Any, bottleneck: str | None = None) -> None:
+    """Refuse a model whose last layer couldn't be fitted anew, before there is work."""
+    sub = model if isinstance(model, Subnetwork) else Subnetwork(model, ())
+    last_layer(sub, record(sub.bare(), example), bottleneck)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from bise.base.errors import BadInput
 from bise.network.gates import Gated
 from bise.network.outputs import plain_output
 from bise.network.shrinking import sizes
+from bise.network.shrinking.attention_forms import attention_forms
 from bise.network.shrinking.normal_forms import normalise
 
 _ATTENTION = re.compile("attention|attn|transformer", re.IGNORECASE)
@@ -78,6 +79,7 @@ def capture(sub: Gated, example: Any, *, free_sizes: bool = True) -> Captured:
     captured.given = {number: value for number, value in enumerate(inputs) if not isinstance(value, Tensor)}
     captured.held, captured.doubtful = sizes.held(program), sizes.doubtful(program, inputs)
     normalise(captured.graph)
+    attention_forms(captured.graph, captured.gates.values())
     return captured
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 
 from bise.base.errors import BadInput
+from bise.base.names import STREAMS
 from bise.network.outputs import device_of
 from bise.network.shrinking.widths import Widths
 from bise.network.size import parameters
@@ -48,7 +49,7 @@ def candidates(align: Any, streams: Any) -> list[Widths]:
     whole = isinstance(align, int) and not isinstance(align, bool) and align >= 1
     if align != "auto" and not whole:
         raise BadInput(f'align={align!r} is no multiple of channels; give a whole number from 1, or "auto"')
-    if streams not in (None, "narrow", "union", "auto"):
+    if streams not in (None, *STREAMS):
         raise BadInput(f'streams={streams!r} is unknown; choose "narrow", "union" or "auto"')
     chosen = streams or ("auto" if align == "auto" else "narrow")
     unions = {"narrow": (False,), "union": (True,), "auto": (False, True)}[chosen]

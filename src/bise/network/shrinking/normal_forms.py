@@ -31,12 +31,14 @@ def normalise(graph: fx.Graph) -> None:
     graph.lint()
 
 
-def _replace(graph: fx.Graph, old: fx.Node, target: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def replaced(graph: fx.Graph, old: fx.Node, target: Callable[..., Any], args: tuple[Any, ...]) -> fx.Node:
+    """Another node in the place of one that gives the same."""
     with graph.inserting_before(old):
         new = graph.call_function(target, args)
     new.meta = dict(old.meta)
     old.replace_all_uses_with(new)
     graph.erase_node(old)
+    return new
 
 
 def _batch_norm(graph: fx.Graph, node: fx.Node) -> None:
@@ -47,7 +49,7 @@ def _batch_norm(graph: fx.Graph, node: fx.Node) -> None:
         if user.target is operator.getitem and user.args[1] == 0:
             args = (x, weight, bias, mean, variance, False, momentum, epsilon, False)
             user.meta = {**node.meta, "val": user.meta["val"]}
-            _replace(graph, user, aten.batch_norm.default, args)
+            replaced(graph, user, aten.batch_norm.default, args)
 
 
 _SPLITS = (aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int)
@@ -62,7 +64,7 @@ def _split(graph: fx.Graph, node: fx.Node) -> None:
     dim = int(node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)) % rank  # type: ignore[arg-type]
     if node.target is aten.unbind.int:
         for user in list(node.users):
-            _replace(graph, user, aten.select.int, (x, dim, user.args[1]))
+            replaced(graph, user, aten.select.int, (x, dim, user.args[1]))
         return
     widths = [part.shape[dim] for part in node.meta["val"]]
     if not all(isinstance(width, int) for width in widths):
@@ -70,7 +72,7 @@ def _split(graph: fx.Graph, node: fx.Node) -> None:
     for user in list(node.users):
         which: Any = user.args[1]
         start = sum(widths[:which])
-        _replace(graph, user, aten.slice.Tensor, (x, dim, start, start + widths[which]))
+        replaced(graph, user, aten.slice.Tensor, (x, dim, start, start + widths[which]))
 
 
 def shuffled(x: Tensor, dim: int, order: tuple[int, ...]) -> Tensor:
@@ -99,7 +101,7 @@ def _shuffle(graph: fx.Graph, node: fx.Node) -> None:
     if not all(isinstance(n, int) for n in (before[1], *split[1:3])) or split[1] * split[2] != before[1]:
         return
     order = torch.arange(before[1]).view(split[1], split[2]).t().reshape(-1).tolist()
-    _replace(graph, last, shuffled, (x, 1, tuple(order)))
+    replaced(graph, last, shuffled, (x, 1, tuple(order)))
 
 
 def _linear(graph: fx.Graph, node: fx.Node) -> None:
@@ -113,9 +115,9 @@ def _linear(graph: fx.Graph, node: fx.Node) -> None:
     if weight is None or x.meta["val"].dim() < 2:
         return
     if bias is None:
-        _replace(graph, node, aten.linear.default, (x, weight))
+        replaced(graph, node, aten.linear.default, (x, weight))
     elif bias.meta["val"].shape == weight.meta["val"].shape[:1]:
-        _replace(graph, node, aten.linear.default, (x, weight, bias))
+        replaced(graph, node, aten.linear.default, (x, weight, bias))
 
 
 def _untransposed(node: fx.Node) -> Any:
@@ -142,7 +144,7 @@ def _addcmul(graph: fx.Graph, node: fx.Node) -> None:
             made = graph.call_function(aten.mul.Tensor, (product, other))
         val = aten.mul.Tensor(*fx.map_arg(made.args, lambda n: n.meta["val"]))
         made.meta, product = {**node.meta, "val": val}, made
-    _replace(graph, node, aten.add.Tensor, (x, product))
+    replaced(graph, node, aten.add.Tensor, (x, product))
 
 
 def _stack(graph: fx.Graph, node: fx.Node) -> None:
@@ -157,7 +159,7 @@ def _stack(graph: fx.Graph, node: fx.Node) -> None:
             made = graph.call_function(aten.unsqueeze.default, (part, dim))
         made.meta = {**node.meta, "val": aten.unsqueeze.default(part.meta["val"], dim)}
         spread.append(made)
-    _replace(graph, node, aten.cat.default, (spread, dim))
+    replaced(graph, node, aten.cat.default, (spread, dim))
 
 
 def same(a: Any, b: Any) -> bool:

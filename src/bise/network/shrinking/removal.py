@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,7 +21,16 @@ from bise.network.shrinking.folding import fold
 from bise.network.shrinking.report import ShrinkReport
 from bise.network.shrinking.rewrite import Rewrite
 from bise.network.shrinking.rules import RULES
-from bise.network.shrinking.verify import NotExact, OtherSize, as_float64, check, difference, in_float64, runs
+from bise.network.shrinking.verify import (
+    Differences,
+    NotExact,
+    OtherSize,
+    as_float64,
+    check,
+    difference,
+    in_float64,
+    runs,
+)
 from bise.network.shrinking.widths import PLAIN, Widths
 from bise.network.size import parameters
 from bise.network.timing import timed
@@ -75,8 +84,9 @@ def shrink(
     report = ShrinkReport(
         parameters_before=sum(p.numel() for p in sub.network.parameters()),
         parameters_after=parameters(small),
-        differences=differences,
+        differences=dict(differences),  # plain, as a network that is saved with it has to load where bise isn't
         float32=difference(masked, small, example),
+        noise=differences.noise,
         barriers=barriers,
         held=_held(captured),
         align=widths.multiple,
@@ -150,7 +160,7 @@ def rewritten(
 
 def proof(
     masked: Gated, small: nn.Module, example: Any, captured: Captured, folded: bool, widths: Widths = PLAIN
-) -> dict[str, float]:
+) -> Differences:
     """{case: relative difference} between the masked network and the shrunk one in float64."""
     if captured.doubtful and device_of(masked).type != "cpu":
         check_sizes_on_cpu(masked, example)
@@ -168,13 +178,23 @@ def proof(
         graph = as_module(captured)
         check(masked, graph, example, captured, tolerance=torch.finfo(dtype_of(masked)).eps ** 0.5)
         return check(in_float64(graph), in_float64(small), inputs, captured)
-    try:
-        return check(precise, in_float64(small), inputs, captured)
-    except OtherSize:
-        raise
-    except NotExact:
-        # or it may round to float32; then the check needs a graph captured in float64, casts and all
-        return check(precise, in_float64_by_capture(precise, inputs, folded, widths), inputs, captured)
+    shrunk = in_float64(small)
+    # or it may round to float32; then the check needs a graph captured in float64, casts and all
+    ways: list[Callable[[], Differences]] = [
+        lambda: check(precise, shrunk, inputs, captured),
+        lambda: check(precise, in_float64_by_capture(precise, inputs, folded, widths), inputs, captured),
+        lambda: check(precise, shrunk, inputs, captured, by_noise=True),
+    ]
+    refused: NotExact | None = None
+    for way in ways:
+        try:
+            return way()
+        except OtherSize:
+            raise
+        except NotExact as error:
+            refused = error
+    assert refused is not None
+    raise refused
 
 
 def _finite(output: Any) -> bool:

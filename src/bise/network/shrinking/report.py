@@ -25,6 +25,9 @@ class ShrinkReport:
     barriers: tuple[Barrier, ...]
     held: tuple[str, ...] = ()
     """Sizes of inputs that can't be others than the example's, such as "x 64 × 64"."""
+    noise: float = 0.0
+    """How far noise in the last digit of an input moves the masked network, where differences of more than 1e-10 were
+    judged by that; 0 where none was larger."""
     align: int = 1
     """What widths were filled up to a multiple of."""
     streams: str = "narrow"
@@ -55,6 +58,8 @@ class ShrinkReport:
             f"parameters  {self.parameters_before:,} → {self.parameters_after:,} ({100 * share:.0f} %)",
             f"difference  {max(self.differences.values()):.0e} in float64, {self.float32:.0e} as it is (relative)",
         ]
+        if self.noise:
+            lines.append(f"noise       {self.noise:.0e}: what the input's last digit makes of the masked network alone")
         lines += [f"widths      {self.widths}"] if self.widths else []
         lines += [f"tried       {one}" for one in self.tried]
         lines += [f"time        {one}" for one in self.times]
@@ -69,6 +74,7 @@ class ShrinkReport:
             ("parameters after", f"{self.parameters_after:,} ({100 * share:.0f} %)"),
             ("largest difference in float64", f"{max(self.differences.values()):.0e}"),
             ("difference as it is", f"{self.float32:.0e}"),
+            *((("the masked network's own noise", f"{self.noise:.0e}"),) if self.noise else ()),
             *((("widths", self.widths),) if self.widths else ()),
             *(("tried", str(one)) for one in self.tried),
             *(("time", str(one)) for one in self.times),

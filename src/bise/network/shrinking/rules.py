@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from bise.network.shrinking.analysis import Rule
+from bise.network.shrinking.attention_forms import apart
+from bise.network.shrinking.attention_rules import Apart, Attention, Products
 from bise.network.shrinking.channel_rules import (
     Along,
     Padding,
@@ -73,7 +75,9 @@ RULES: dict[Any, Rule] = _table() | {
     aten.linear.default: Layer(linear=True),
     aten.addmm.default: Product(),
     aten.mm.default: Product(),
-    aten.matmul.default: Product(),
+    aten.matmul.default: Products(),
+    aten.scaled_dot_product_attention.default: Attention(),
+    apart: Apart(),
     aten.embedding.default: Embedding(),
     aten.batch_norm.default: PerChannel((1, 2, 3, 4)),
     aten.prelu.default: PerChannel((1,)),

@@ -23,6 +23,9 @@ _LINEAR = (torch.ops.aten.linear.default,)
 _CONVOLUTIONS = tuple(getattr(torch.ops.aten, name).default for name in ("conv1d", "conv2d", "conv3d"))
 
 
+ALONE = "one of several"  # a word of the cases in which a mask isn't as long as its tokens
+
+
 def is_tokens(value: Any) -> bool:
     """Whether an input is [samples, length] of whole numbers."""
     return isinstance(value, Tensor) and value.dim() == 2 and not value.is_floating_point()
@@ -72,6 +75,8 @@ class Change:
     """(input, dimension, by how much)."""
     samples: int | None = 1
     """How many of the example's are enough; None is all of them."""
+    alone: bool = False
+    """Whether another input of tokens stays as long as it is, which a shrunk network may refuse."""
 
     @property
     def batch(self) -> bool:
@@ -80,6 +85,8 @@ class Change:
 
     def __str__(self) -> str:
         by = {step for _, _, step in self.steps}
+        if self.alone:
+            return f"{ALONE}, {by.pop():+d}"
         if len(by) == 1 and (len(self.steps) > 1 or self.batch):
             return f"{by.pop():+d}"
         return ", ".join(f"{step:+d} in dimension {dim}" for _, dim, step in self.steps)
@@ -113,7 +120,7 @@ def doubtful(program: ExportedProgram, inputs: Sequence[Any]) -> tuple[Change, .
             for step in found.steps(moved):
                 at = {symbol: sympy.Integer(found.known[symbol] + step * (symbol in moved)) for symbol in symbols}
                 if _fails(condition, at):
-                    changes[found.change(moved, step, symbols)] = None
+                    changes |= dict.fromkeys(found.changes(moved, step, symbols))
                     break
     return tuple(sorted(changes, key=lambda change: (abs(change.steps[0][2]), str(change))))
 
@@ -122,7 +129,7 @@ class _Free:
     """The free sizes of a program: what the example has, and where they stand."""
 
     def __init__(self, program: ExportedProgram, inputs: Sequence[Any]) -> None:
-        self.program = program
+        self.program, self.inputs = program, inputs
         self.known: dict[Any, int] = {}
         self.places: dict[Any, list[tuple[int, int]]] = {}
         self.sizes: set[Any] = set()
@@ -166,10 +173,24 @@ class _Free:
         room = min(self.room[size] for size in moved)
         return sorted({step for step in (*nearby, *edges) if step and -smallest < step <= room}, key=abs)
 
-    def change(self, moved: set[Any], step: int, about: set[Any]) -> Change:
-        """Of these by so much; on the whole batch where the condition is about that too."""
-        steps = tuple((*place, step) for symbol in sorted(moved, key=str) for place in self.places[symbol])
-        return Change(steps, 1 if about <= self.sizes else None)
+    def changes(self, moved: set[Any], step: int, about: set[Any]) -> Iterator[Change]:
+        """Of these by so much; on the whole batch where the condition is about that too.
+
+        A mask and its tokens have one length, though two symbols: they change together, and alone.
+        """
+        places = {place for symbol in moved for place in self.places[symbol]}
+        beside = {(number, 1) for place in places for number in self._beside(*place)}
+        samples = 1 if about <= self.sizes else None
+        yield Change(tuple((*place, step) for place in sorted(places | beside)), samples)
+        if beside - places:
+            yield Change(tuple((*place, step) for place in sorted(places)), samples, alone=True)
+
+    def _beside(self, number: int, dim: int) -> Iterator[int]:
+        """Inputs of tokens as long as this one."""
+        if dim == 1 and is_tokens(self.inputs[number]):
+            for other, value in enumerate(self.inputs):
+                if is_tokens(value) and value.shape[1] == self.inputs[number].shape[1]:
+                    yield other
 
     def unequal(self) -> Iterator[Change]:
         """Height and width that the capture took for one number, one of them changed."""

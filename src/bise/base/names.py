@@ -1,0 +1,13 @@
+"""Names that options take and that several rooms know; nothing is imported, so that a shell completes them fast."""
+
+from __future__ import annotations
+
+FITS = ("squash", "crop", "pad")
+"""What becomes of a picture whose sides have another ratio than its size; the first is the default."""
+SQUASH = FITS[0]
+VANILLA = "vanilla"
+"""The model of a run itself."""
+STREAMS = ("narrow", "union", "auto")
+"""How wide shrinking leaves the segments of a residual stream."""
+NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
+"""Networks that a run may hold."""
