@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bise.extraction.algorithm import extract
     from bise.extraction.config import ExtractConfig
     from bise.jobs.exporting import export
+    from bise.jobs.pretrained import save_pretrained
     from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
     from bise.methods.batch_norm import reestimate
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bise.methods.pseudo_labels import pseudo_bias
     from bise.methods.refit.refitting import refit
     from bise.network.placement import sites
+    from bise.network.portable.network import load_pretrained
     from bise.network.saving import load
     from bise.network.subnetwork import Subnetwork, subnetwork
     from bise.network.twin import fingerprint
@@ -47,10 +49,12 @@ __all__ = [
     "finetune",
     "fingerprint",
     "load",
+    "load_pretrained",
     "pseudo_bias",
     "reestimate",
     "refit",
     "report",
+    "save_pretrained",
     "sites",
     "subnetwork",
     "together",
@@ -63,10 +67,12 @@ _HOMES = {
     "extraction.config": ("ExtractConfig",),
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.exporting": ("export",),
+    "jobs.pretrained": ("save_pretrained",),
     "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),
+    "network.portable.network": ("load_pretrained",),
     "network.subnetwork": ("Subnetwork", "subnetwork"),
     "network.placement": ("sites",),
     "methods.batch_norm": ("reestimate",),
