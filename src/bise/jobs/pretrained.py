@@ -121,7 +121,7 @@ def _write_operations(sub: Subnetwork, folder: Path, example: Any, why: str) -> 
 
 
 def _gap(sub: Subnetwork, loaded: nn.Module, example: Any, folder: Path) -> float:
-    """The largest difference of logits, relative to the largest if that is above 1; a folder that differs isn't kept."""
+    """The largest difference of logits, relative to the largest above 1; a folder that differs isn't kept."""
     with torch.no_grad():
         mine, theirs = (logits_tensor(call(network, example)).double() for network in (sub, loaded))
     gap = float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1))
