@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bise.jobs.exporting import export
     from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
     from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
+    from bise.jobs.pretrained import save_pretrained
     from bise.jobs.report import report
     from bise.measure.audits import Audit, audit
     from bise.measure.limits import Verdict, judge
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bise.methods.pseudo_labels import pseudo_bias
     from bise.methods.refit.refitting import refit
     from bise.network.placement import sites
+    from bise.network.portable.network import load_pretrained
     from bise.network.saving import load
     from bise.network.subnetwork import Subnetwork, subnetwork
     from bise.network.twin import fingerprint
@@ -55,10 +57,12 @@ __all__ = [
     "judge",
     "lightning_callback",
     "load",
+    "load_pretrained",
     "pseudo_bias",
     "reestimate",
     "refit",
     "report",
+    "save_pretrained",
     "sites",
     "subnetwork",
     "to_mlflow",
@@ -79,10 +83,12 @@ _HOMES = {
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.bench": ("bench",),
     "jobs.exporting": ("export",),
+    "jobs.pretrained": ("save_pretrained",),
     "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),
+    "network.portable.network": ("load_pretrained",),
     "network.subnetwork": ("Subnetwork", "subnetwork"),
     "network.placement": ("sites",),
     "methods.batch_norm": ("reestimate",),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bise.base.names import NETWORKS
-from bise.base.output import show_json
+from bise.base.output import show, show_json
 from bise.cli.guard import guard
 from bise.cli.shared import JsonOption, OfOption, TrustOption, ZetaOption
 
@@ -17,6 +17,12 @@ def shrink(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="New folder for from_pretrained or bise.load_pretrained, with a model card.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option(help="Of that folder: transformers, operations, or auto: the first where it can be had.")
+    ] = "auto",
     of: OfOption = NETWORKS[0],
     zeta: ZetaOption = None,
     trust: TrustOption = False,
@@ -24,7 +30,7 @@ def shrink(
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with guard():
-        _shrink(run, of, zeta, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json)
+        _shrink(run, of, zeta, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json, folder, form)
 
 
 def export(
@@ -47,6 +53,8 @@ def _shrink(
     files: list[tuple[Path | None, tuple[str, ...]]],
     trust: bool,
     as_json: bool,
+    folder: Path | None = None,
+    form: str = "auto",
 ) -> None:
     """Shrink a run's network, write each file that is named, and show the figures."""
     from bise.base.errors import BadInput
@@ -63,8 +71,14 @@ def _shrink(
     model, splits = source_of(run)
     with Bars() as bars:
         named = [path for path, _ in files if path is not None]
-        figures = shrink_job(model, splits, run, name=of, zeta=zeta, files=named, progress=bars)
+        figures = shrink_job(
+            model, splits, run, name=of, zeta=zeta, files=named, pretrained=folder, form=form, progress=bars
+        )
     if as_json:
         show_json(finite(figures))
     else:
         show_table(console(), shrunk_table(figures))
+        if folder is not None:
+            made = figures["folder"]
+            show(f"{folder}: {made['form']} ({made['why']}), {made['parameters']:,} parameters")
+            show(f"read back, its logits differ by {made['difference']:.0e}")
