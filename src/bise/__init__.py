@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
     from bise.jobs.pretrained import save_pretrained
     from bise.jobs.report import report
-    from bise.measure.audits import Audit, audit
+    from bise.measure.audits import audit
+    from bise.measure.found import Audit
     from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
@@ -73,7 +74,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "measure.audits": ("Audit", "audit"),
+    "measure.audits": ("audit",),
+    "measure.found": ("Audit",),
     "jobs.loops.callbacks": ("lightning_callback", "trainer_callback"),
     "jobs.loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
     "measure.limits": ("Verdict", "judge"),

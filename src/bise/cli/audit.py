@@ -41,7 +41,7 @@ AuditedOption = Annotated[
 ]
 
 if TYPE_CHECKING:
-    from bise.measure.audits import Audit
+    from bise.measure.found import Audit
     from bise.measure.limits import Verdict
 
 
