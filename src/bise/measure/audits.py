@@ -18,7 +18,7 @@ from bise.engine.inputs import Inputs
 from bise.measure.answers import Answers
 from bise.measure.calibration import calibration_by_group, expected_calibration_error, sureness_by_group
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
-from bise.measure.found import Audit, BiasAudit, Subset
+from bise.measure.found import Audit, BiasAudit, Subset, said_of_guess
 from bise.measure.gaps import gaps
 from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
 from bise.measure.information import mutual_information
