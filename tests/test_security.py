@@ -36,6 +36,7 @@ NEEDED = {  # a call by this name has to say this
     "torch.load": ("weights_only", True),
     "np.load": ("allow_pickle", False),
     "library.AutoTokenizer.from_pretrained": ("trust_remote_code", False),
+    "library.AutoConfig.from_pretrained": ("trust_remote_code", False),
     "kind.from_pretrained": ("use_safetensors", True),
     "chosen.get_state_dict": ("weights_only", True),
 }
@@ -44,7 +45,7 @@ ALLOWED = {  # what looks dangerous, and where it is meant
     ("__init__.py", "import_module"): "our own modules, when they are asked for",
     ("jobs/exporting.py", "torch.export.load"): "the file that was written a moment ago",
     ("studies/origin.py", "subprocess"): "git, asked which commit our own source is of",
-    ("data/own/hugging_face.py", "datasets.load_from_disk"): "Arrow files and JSON",
+    ("data/own/hub_files.py", "datasets.load_from_disk"): "Arrow files and JSON",
 }
 LOADERS = {"import_module", "load_from_disk", "from_pretrained", "get_state_dict"}
 

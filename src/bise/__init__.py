@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from bise.jobs.exporting import export
     from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
     from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
+    from bise.jobs.pretrained import save_pretrained
     from bise.jobs.report import report
-    from bise.measure.audits import Audit, audit
+    from bise.measure.audits import audit
+    from bise.measure.found import Audit
     from bise.measure.limits import Verdict, judge
     from bise.methods.batch_norm import reestimate
     from bise.methods.finetuning import finetune
     from bise.methods.pseudo_labels import pseudo_bias
     from bise.methods.refit.refitting import refit
     from bise.network.placement import sites
+    from bise.network.portable.network import load_pretrained
     from bise.network.pruned import shrink
     from bise.network.saving import load
     from bise.network.subnetwork import Subnetwork, subnetwork
@@ -56,10 +59,12 @@ __all__ = [
     "judge",
     "lightning_callback",
     "load",
+    "load_pretrained",
     "pseudo_bias",
     "reestimate",
     "refit",
     "report",
+    "save_pretrained",
     "shrink",
     "sites",
     "subnetwork",
@@ -71,7 +76,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "measure.audits": ("Audit", "audit"),
+    "measure.audits": ("audit",),
+    "measure.found": ("Audit",),
     "jobs.loops.callbacks": ("lightning_callback", "trainer_callback"),
     "jobs.loops.loggers": ("to_mlflow", "to_tensorboard", "to_wandb"),
     "measure.limits": ("Verdict", "judge"),
@@ -81,10 +87,12 @@ _HOMES = {
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.bench": ("bench",),
     "jobs.exporting": ("export",),
+    "jobs.pretrained": ("save_pretrained",),
     "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),
     "methods.finetuning": ("finetune",),
     "network.saving": ("load",),
+    "network.portable.network": ("load_pretrained",),
     "network.pruned": ("shrink",),
     "network.subnetwork": ("Subnetwork", "subnetwork"),
     "network.placement": ("sites",),

@@ -18,7 +18,7 @@ from bise import BadInput, BiseWarning, ExtractConfig
 from bise.base.files import finite
 from bise.data import Labelled
 from bise.extraction.early_stopping import cannot_flip, coast
-from bise.extraction.loop import replaces
+from bise.extraction.outcome import replaces
 from bise.extraction.scores import cuts
 from bise.network.placement import place
 from conftest import learned_by_heart, toy, toy_inputs, toy_model, trained

@@ -28,6 +28,7 @@ from bise.cli.shared import (
     WorkersOption,
     ZetaOption,
     one_run,
+    run_or_model,
 )
 
 AuditedOption = Annotated[
@@ -40,7 +41,7 @@ AuditedOption = Annotated[
 ]
 
 if TYPE_CHECKING:
-    from bise.measure.audits import Audit
+    from bise.measure.found import Audit
     from bise.measure.limits import Verdict
 
 
@@ -88,6 +89,7 @@ def audit(
 
         limits = limits_of(fail_under or (), fail_gap or ())
         check_file(junit, limits)
+        run, model = run_or_model(run, model)
         run = one_run(run, older_run)
         if split not in (None, *SPLITS) and data is not None and Path(data).exists():
             raise BadInput(
@@ -97,9 +99,9 @@ def audit(
         if trust and run is not None and from_run is None:
             trust_run(run)
         if run is None or from_run is not None:
-            network, load, _ = given(model, weights, data, own, from_run, device, trust=trust)
+            network, load, _ = given(model, weights, data, own, from_run, device, trust=trust, say=tell)
         else:
-            network, load = given_for(run, model, weights, data, own, device)
+            network, load = given_for(run, model, weights, data, own, device, say=tell)
         same = run is not None and data is None and from_run in (None, run)
         with Bars() as bars:
             found = audit_job(
@@ -142,22 +144,30 @@ def _end(verdicts: Sequence[Verdict], junit: Path | None, name: str, *, quiet: b
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder of bise demo, train, extract, refit or finetune.")],
-    out: Annotated[Path | None, typer.Option(help="File to write; default report.html in the run folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default report.html, or README.md, in the run folder.")
+    ] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="A model card for a hub instead: README.md, of the last network made.")
+    ] = False,
     trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make the run's page again: one file, no network, for a reader who knows no code."""
     with guard():
         from bise.cli.terminal import Bars
-        from bise.jobs.report import report_job
+        from bise.jobs.report import card_job, report_job
         from bise.jobs.sources import trust_run
 
         if trust:
             trust_run(run)
-        with Bars() as bars:
-            path = report_job(run, out, progress=bars)
+        if card:
+            path = card_job(run, out)
+        else:
+            with Bars() as bars:
+                path = report_job(run, out, progress=bars)
         size = path.stat().st_size
         if as_json:
-            show_json({"report": str(path), "bytes": size}, indent=None)
+            show_json({"card" if card else "report": str(path), "bytes": size}, indent=None)
         else:
             show(f"{path}  ({size / 1000:.0f} kB)")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bise.base.names import NETWORKS, STREAMS
-from bise.base.output import show_json
+from bise.base.output import show, show_json
 from bise.cli.completing import one_of
 from bise.cli.guard import guard
 from bise.cli.shared import JsonOption, OfOption, TrustOption, ZetaOption
@@ -37,6 +37,12 @@ def shrink(
     run: Annotated[Path, typer.Argument(help="A run folder; its model and data are used again.")],
     out: Annotated[Path | None, typer.Option(help="torch.export file to write, ending in .pt2.")] = None,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write, ending in .onnx.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="New folder for from_pretrained or bise.load_pretrained, with a model card.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option(help="Of that folder: transformers, operations, or auto: the first where it can be had.")
+    ] = "auto",
     of: OfOption = NETWORKS[0],
     zeta: ZetaOption = None,
     align: AlignOption = "1",
@@ -47,7 +53,8 @@ def shrink(
 ) -> None:
     """Remove the closed units physically, verify, measure, and write files to deploy."""
     with guard():
-        _shrink(run, of, zeta, [(out, (".pt2",)), (onnx, (".onnx",))], trust, as_json, align, streams, modes)
+        files: list[tuple[Path | None, tuple[str, ...]]] = [(out, (".pt2",)), (onnx, (".onnx",))]
+        _shrink(run, of, zeta, files, trust, as_json, align, streams, modes, folder, form)
 
 
 def export(
@@ -75,6 +82,8 @@ def _shrink(
     align: str,
     streams: str | None,
     modes: str = "",
+    folder: Path | None = None,
+    form: str = "auto",
 ) -> None:
     """Shrink a run's network, write each file that is named, and show the figures."""
     from bise.base.errors import BadInput
@@ -99,6 +108,8 @@ def _shrink(
             name=of,
             zeta=zeta,
             files=named,
+            pretrained=folder,
+            form=form,
             progress=bars,
             align=align,
             streams=streams,
@@ -110,3 +121,7 @@ def _shrink(
         show_table(console(), shrunk_table(figures))
         for line in slower(figures):
             console().print(line, soft_wrap=True)
+        if folder is not None:
+            made = figures["folder"]
+            show(f"{folder}: {made['form']} ({made['why']}), {made['parameters']:,} parameters")
+            show(f"read back, its logits differ by {made['difference']:.0e}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bise.base.options import either
+from bise.base.output import tell
 from bise.cli.completing import one_of
 from bise.cli.guard import guard
 from bise.cli.own import own_data
@@ -28,6 +29,7 @@ from bise.cli.shared import (
     WorkersOption,
     ZetaOption,
     one_run,
+    run_or_model,
 )
 from bise.engine.config import TrainConfig
 from bise.extraction.config import PRESET_WORDS, PRESETS, ExtractConfig
@@ -77,8 +79,9 @@ def extract(
         from bise.jobs.train import recipe_of, searching
 
         changes = settings
+        run, model = run_or_model(run, model)
         from_run = one_run(run, from_run)
-        network, load, source = given(model, weights, data, own, from_run, device, trust=trust)
+        network, load, source = given(model, weights, data, own, from_run, device, trust=trust, say=tell)
         if (chosen := recipe_of(source)) is not None:
             load, source = searching(chosen, load, source)
             changes = (preset_changes(chosen, preset) if preset in PRESETS else {}) | settings

@@ -11,9 +11,11 @@ from bise.base.names import NETWORKS
 from bise.base.options import either
 from bise.cli.completing import DEVICES, one_of
 
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="package.module:function that returns the model; it is imported and run.")
-]
+MODEL = (
+    "package.module:function that returns the model; it is imported and run. Or a library's name for it, of which no"
+    " code is run: timm:resnet18, torchvision:resnet18, or hf:FOLDER_OR_NAME for transformers."
+)
+ModelOption = Annotated[str | None, typer.Option("--model", help=MODEL)]
 WeightsOption = Annotated[
     Path | None, typer.Option("--weights", help="Its weights, .safetensors or a state dict in .pt.")
 ]
@@ -21,7 +23,8 @@ DataOption = Annotated[
     str | None,
     typer.Option(
         "--data",
-        help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, or "
+        help="A csv or parquet file, a folder of pictures or of Hugging Face datasets, a data set by name, "
+        "hf:FOLDER_OR_NAME of parquet files as in the hub, or "
         'package.module:function that takes "train", "val" or "test" and returns a data set of (x, y, b), '
         "or None where there is no such split; a function is imported and run.",
     ),
@@ -93,3 +96,16 @@ def one_run(run: Path | None, older: Path | None) -> Path | None:
 
         raise BadInput(f"{run} and {older} are two runs, and one is looked at; give one of them")
     return run if run is not None else older
+
+
+def run_or_model(argument: Path | None, model: str | None) -> tuple[Path | None, str | None]:
+    """(run, model): what is given as a command's argument is a run folder, or a library's name for a model."""
+    from bise.network.architectures.named import is_named
+
+    if argument is None or argument.exists() or not is_named(str(argument)):
+        return argument, model
+    if model is not None:
+        from bise.base.errors import BadInput
+
+        raise BadInput(f"the model is named twice, as {argument} and as --model {model}; leave one of them out")
+    return None, str(argument)

@@ -36,15 +36,14 @@ def verify(
         from bise.base.errors import BadInput
         from bise.base.files import SCHEMA
         from bise.cli.terminal import console, show_table
-        from bise.jobs.python_sources import model_of
-        from bise.jobs.sources import data_of, model_of_run, trust_run
+        from bise.jobs.sources import data_of, model_given, model_of_run, trust_run
         from bise.jobs.verification import verify as check
 
         if weights is not None and model is None:
             raise BadInput("--weights needs the model that they belong to; name it with --model")
         if trust:
             trust_run(run)
-        given = None if model is None else model_of(model, weights)  # what was asked for by name has to be there
+        given = None if model is None else model_given(model, weights)  # what was asked for by name has to be there
 
         remedy = "--trust, or name the model by --model"
         splits = cache(partial(data_of, run))  # asked for only where a check needs them

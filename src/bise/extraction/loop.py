@@ -14,17 +14,14 @@ from bise.engine.checkpoints import Checkpoint
 from bise.engine.processes import batch_norm_together
 from bise.engine.steps import Steps, check_figures
 from bise.extraction.budget import Budget
-from bise.extraction.config import ExtractConfig
 from bise.extraction.early_stopping import cannot_flip, coast, quiet_epochs
 from bise.extraction.head_training import Refinement
-from bise.extraction.margins import BY_HEART, gives_one_class, may_run_again
+from bise.extraction.margins import gives_one_class, may_run_again
 from bise.extraction.mask_step import MaskStep
+from bise.extraction.outcome import SHORTEST, nothing_better, replaces, too_short
 from bise.extraction.problem import Problem
 from bise.extraction.state import Best, State
 from bise.network.subnetwork import Subnetwork
-
-SHORT, SHORTEST = 4, 10
-"""A schedule is short with fewer steps than the default's over the first, and nobody can doubt it over the second."""
 
 
 class Loop:
@@ -276,7 +273,7 @@ class Loop:
             on = f"val, {c.selection}"
             selection = {"kind": "best", "epoch": best_epoch, "on": on, "value": value, "model": state.baseline_score}
             if best_epoch == 0:
-                state.notes.append(self._nothing_better(value))
+                state.notes.append(nothing_better(self.problem, state, value))
             if constant := sum(gives_one_class([row], row["epoch"]) for row in state.history):
                 selection["constant"] = constant
             if gives_one_class(state.history, best_epoch):
@@ -292,7 +289,7 @@ class Loop:
             state.scores.restore(kept)
         spent = {} if state.budget is None else {"budget": self._settled(state.budget, selection)}
         state.scores.set_mask()
-        if state.best is None and bool((state.scores.flat >= 0).all()) and (said := self._short(SHORTEST)):
+        if state.best is None and bool((state.scores.flat >= 0).all()) and (said := too_short(self.problem, SHORTEST)):
             state.notes.append(f"no unit was closed; {said}")
         for parameter in sub.network.parameters():
             parameter.requires_grad_(False)
@@ -310,18 +307,6 @@ class Loop:
         }
         return sub
 
-    def _short(self, below: int) -> str:
-        """That nothing was closed by so short a schedule, which is then the likely cause."""
-        c, usual = self.config, ExtractConfig()
-        steps, enough = (one.total_steps(len(self.problem.cells)) for one in (c, usual))
-        if below * steps >= enough:
-            return ""
-        return (
-            f"the schedule is probably too short for masks to be found: {steps:,} steps in all, of which the default"
-            f" has {enough:,}; give more by upsilon=… (now {c.upsilon}, usually {usual.upsilon}) or steps=… (now"
-            f" {c.epoch_steps(len(self.problem.cells))}, usually {usual.steps})"
-        )
-
     def _settled(self, budget: Budget, selection: dict[str, Any]) -> dict[str, Any]:
         """Hold the mask that was selected to the budget once more, as it is measured; judged anew where that cut it."""
         before = self.state.scores.flat >= 0
@@ -332,27 +317,3 @@ class Loop:
             self._validate()
             selection["value"] = self.state.judged[self.config.selection]
         return budget.as_dict(shares) | {"cut": cut}
-
-    def _nothing_better(self, value: float) -> str:
-        """That the model itself was the best on val, and what to look at."""
-        name = self.config.selection
-        judged = [row for row in self.state.history if "val" in row]
-        useful = [row for row in judged if not gives_one_class([row], row["epoch"])]
-        found = [row["val"][name] for row in useful or judged]
-        against = f"{max(found):.1%} against {value:.1%}" if found else f"{value:.1%}"
-        refused = [row["val"][name] for row in judged if row not in useful]
-        which = " that tells classes apart" if max(refused, default=0.0) >= value else ""
-        said = f"no mask{which} was as good on val as the model itself ({name} {against}), so nothing is closed"
-        if refused:
-            said += f"; {len(refused)} of {len(judged)} masks gave every sample one class, and were refused as constant"
-        said += "; `last` has the last mask, and baseline=False selects among masks alone"
-        if value >= BY_HEART:
-            said += "; if the model was trained on samples of val, give others, since it may know these by heart"
-        return f"{said}; {short}" if (short := self._short(SHORT)) else said
-
-
-def replaces(value: float, best: float, *, constant: tuple[bool, bool], ties: bool) -> bool:
-    """Whether a mask with `value` on val takes the place of the best so far; the `constant` one of two never does."""
-    if constant[0] != constant[1]:
-        return constant[1]
-    return value > best or (ties and value == best)

@@ -13,7 +13,8 @@ from bise.base.plain import check_plain
 from bise.data.core.cells import Cells
 from bise.data.core.contract import Progress, labels
 from bise.jobs.steps import Splits, look_at, other_splits, saved, split_of
-from bise.measure.audits import Audit, audit
+from bise.measure.audits import audit
+from bise.measure.found import Audit
 from bise.measure.standing import told
 from bise.runs.folder import read_summary
 from bise.runs.schema import read

@@ -12,7 +12,7 @@ from bise.data.core.arguments import SPLITS
 from bise.data.core.contract import Progress
 from bise.data.core.pictures import Pictures, check_pictures
 from bise.data.own.check import Check, check
-from bise.data.own.hugging_face import is_hugging_face
+from bise.data.own.hub_files import is_hugging_face
 from bise.jobs.data_sources import splits_of
 from bise.jobs.steps import split_of
 

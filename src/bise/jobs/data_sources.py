@@ -10,34 +10,45 @@ from typing import Any
 from bise.base.errors import BadInput, NoSplit
 from bise.data import load, names
 from bise.data.core.transforms import Transform
+from bise.data.own.hub_files import folder_of
 from bise.jobs.own_options import OWN
 from bise.jobs.python_sources import function
 
 
 def splits_of(
-    data: str, own: dict[str, Any], *, labels_only: bool = False, option: str = "--data", like: Any = None
+    data: str,
+    own: dict[str, Any],
+    *,
+    labels_only: bool = False,
+    option: str = "--data",
+    like: Any = None,
+    local: bool = False,
 ) -> Any:
     """A function from "train", "val" or "test" to that split, or None: from a file, a folder, a name or a function.
 
-    Files are read as the training data were that `like` tells of.
+    Files are read as the training data were that `like` tells of. No hub is asked for a name where `local`.
     """
     path = Path(data)
     if path.exists():
         return _table(path, own, labels_only, like).split
+    if data.startswith("hf:") and data != "hf:":
+        return _table(folder_of(data.removeprefix("hf:"), local=local), own, labels_only, like, hub=True).split
     if data in names():
         return _named(data, own)
     if ":" in data:
         _allowed(own, (), f"{option} {data} is a function", option)
         return function(data, option)
     raise BadInput(
-        f"{option} {data!r} is no file or folder, no data set ({', '.join(names())}) and no package.module:function"
+        f"{option} {data!r} is no file or folder, no data set ({', '.join(names())}), no hf:FOLDER_OR_NAME and no"
+        " package.module:function"
     )
 
 
-def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any:
+def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any, hub: bool = False) -> Any:
     """The table of a csv or parquet file, a folder of pictures, or a folder of Hugging Face datasets."""
     from bise.data.own.folders import read_image_folder
-    from bise.data.own.hugging_face import is_hugging_face, read_hugging_face
+    from bise.data.own.hub_files import is_hugging_face
+    from bise.data.own.hugging_face import read_hugging_face
     from bise.data.own.tables import read_table
 
     how: dict[str, Any] = {"labels_only": labels_only, "like": like}
@@ -49,7 +60,7 @@ def _table(path: Path, own: dict[str, Any], labels_only: bool, like: Any) -> Any
         how["size"] = _size(own["size"])
     if "mean" in own or "std" in own:
         how["transform"] = _transform(own)
-    if path.is_dir() and not is_hugging_face(path):
+    if path.is_dir() and not hub and not is_hugging_face(path):
         _allowed(own, ("bias", "bias_csv", "holdout", "size", "fit", "mean", "std"), f"{path} is a folder of pictures")
         return read_image_folder(path, own.get("bias_csv"), **how)
     if "target" not in own:

@@ -20,6 +20,7 @@ from bise.jobs.pipeline import Work, extraction, finish, refitting_too
 from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance
 from bise.methods.refit.config import RefitConfig
 from bise.methods.refit.refitting import check_refittable
+from bise.network.architectures.named import is_named
 from bise.network.outputs import device_of
 from bise.network.twin import fingerprint
 from bise.runs.folder import Run
@@ -73,7 +74,7 @@ def extract_job(
         if run.finished is not None:
             return run.finished
         warn_of_same(data, [("train", "test"), ("val", "test")])  # of train and val the extraction says it
-        weights = source.get("weights") is not None
+        weights = source.get("weights") is not None or is_named(source.get("model"))
         standing = warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)
         work = Work(**data, cells=cells, known=known, run=run, workers=workers, progress=progress)
         sub, summary = extraction(work, model, config, sites=sites, bottleneck=bottleneck)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bise.base.errors import BadInput
 from bise.network.weights import fitting, misfit, read_state
@@ -68,15 +68,19 @@ def made_by(make: Callable[..., Any], name: str, weights: Path | None) -> nn.Mod
         raise BadInput(f"--model {name} raised {type(error).__name__}: {error}; it should return a model") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"--model {name} returned {type(model).__name__}; it should return a torch module")
-    if weights is not None:
-        state = fitting(read_state(weights), model)
-        try:
-            model.load_state_dict(state)
-        except (RuntimeError, TypeError, AttributeError) as error:
-            why = misfit(state, model) or str(error).splitlines()[-1].strip()
-            raise BadInput(
-                f"--weights {weights} doesn't fit {name} ({why}); give a file that this very architecture was saved to"
-            ) from error
+    return model if weights is None else filled(model, read_state(weights), name, weights)
+
+
+def filled(model: nn.Module, state: dict[str, Tensor], name: str, weights: Path) -> nn.Module:
+    """The model with the tensors of its weights' file."""
+    state = fitting(state, model)
+    try:
+        model.load_state_dict(state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        why = misfit(state, model) or str(error).splitlines()[-1].strip()
+        raise BadInput(
+            f"--weights {weights} doesn't fit {name} ({why}); give a file that this very architecture was saved to"
+        ) from error
     return model
 
 

@@ -12,7 +12,7 @@ from bise.data.core.contract import Progress, labels
 from bise.jobs.pipeline import silent
 from bise.jobs.sources import described_by, source_of
 from bise.jobs.steps import evidence, other_splits, saved, split_of
-from bise.reporting.writing import check_place, write_report
+from bise.reporting.writing import check_place, write_card, write_report
 from bise.runs.folder import begun_jobs, sole
 from bise.runs.trust import check_shown
 
@@ -57,6 +57,13 @@ def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
             )
     with sole(folder) if out is None else nullcontext():
         return write_report(folder, out)
+
+
+def card_job(folder: Path, out: Path | None) -> Path:
+    """Write the model card of the last network that the run made."""
+    check_writable(folder if out is None else out.parent, "name a file elsewhere with --out")
+    with sole(folder) if out is None else nullcontext():
+        return write_card(folder, out)
 
 
 def _gather(folder: Path, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,17 @@ from bise.data.core.coders import tokenizer_of
 from bise.data.own.coding import Coding
 from bise.jobs.data_sources import splits_of
 from bise.jobs.keys import ARGUMENTS, KEYS
+from bise.jobs.named_models import agreeing, completed, named_model
 from bise.jobs.own_options import OWN
 from bise.jobs.python_sources import device_named, made_by, model_of
+from bise.network.architectures.named import is_named
 from bise.runs.folder import begun_jobs, read_summary
 from bise.runs.schema import read
 from bise.runs.trust import check_source, check_trusted, is_key, remember
+
+
+def silent(sentence: str) -> None:
+    """Takes what there is to say where nobody listens."""
 
 
 def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) -> dict[str, Any]:
@@ -28,6 +35,11 @@ def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) 
         source["own"] |= {name: str(Path(own[name]).resolve()) for name in files}
     if Path(data).exists():
         source["data"] = str(Path(data).resolve())
+    for what in ("model", "data"):
+        library, _, name = source[what].partition(":")
+        folder, colon, part = name.partition(":") if not Path(name).exists() else (name, "", "")
+        if library == "hf" and Path(folder).exists():
+            source[what] = f"hf:{Path(folder).resolve()}{colon}{part}"
     return source
 
 
@@ -69,7 +81,12 @@ def model_of_run(run: Path, *, remedy: str = "--trust") -> Any:
     if is_key(source, "model"):
         make = partial(KEYS[source["model"]].model, **source["model_arguments"])
         return made_by(make, source["model"], weights)
-    return model_of(source["model"], weights)
+    return model_given(source["model"], weights, local=True)
+
+
+def model_given(name: str, weights: Path | None, *, local: bool = False) -> Any:
+    """The model that a library has by this name, or that the user's function gives; `local` keeps hubs out of it."""
+    return named_model(name, weights, local=local) if is_named(name) else model_of(name, weights)
 
 
 def data_of(run: Path, *, remedy: str = "--trust") -> Any:
@@ -81,7 +98,7 @@ def data_of(run: Path, *, remedy: str = "--trust") -> Any:
     own = dict(source.get("own") or {})
     if "tokenizer" in own:
         own["tokenizer"] = tokenizer_of(own["tokenizer"], local=True)
-    return splits_of(source["data"], own)
+    return splits_of(source["data"], own, local=True)
 
 
 NAMED = "--trust, or name your own by --model and --data"
@@ -89,7 +106,14 @@ NAMED = "--trust, or name your own by --model and --data"
 
 
 def given_for(
-    subject: Path, model: str | None, weights: Path | None, data: str | None, own: dict[str, Any], device: str
+    subject: Path,
+    model: str | None,
+    weights: Path | None,
+    data: str | None,
+    own: dict[str, Any],
+    device: str,
+    *,
+    say: Callable[[str], None] = silent,
 ) -> tuple[Any, Any]:
     """(model on its device, data) for a network of the run `subject`: its own, but for what is given.
 
@@ -99,15 +123,19 @@ def given_for(
         raise BadInput("--weights are for a model that --model names; give that too, or leave them out")
     if own and data is None:
         raise BadInput(f"--{next(iter(own)).replace('_', '-')} describes data of your own; name them with --data")
-    network = model_of_run(subject, remedy=NAMED) if model is None else model_of(model, weights)
+    network = model_of_run(subject, remedy=NAMED) if model is None else model_given(model, weights)
     if data is None:
         return network.to(device_named(device)), data_of(subject, remedy=NAMED)
     like = Coding.of_facts(read_summary(subject).get("data") or {})
-    if like is None and Path(data).exists():
+    if like is None and (Path(data).exists() or data.startswith("hf:")):
         caution(
             f"{subject} keeps no names of its labels, so those of {data} are numbered by their sorted values, and"
             " features scaled by its own training rows; see that these are the model's",
         )
+    source = described_by(subject)
+    if model is None and not is_key(source, "model"):
+        model, weights = source["model"], source.get("weights")
+    own = completed(model or "", network, data, own, own_weights=weights is not None, local=True, say=say)
     return network.to(device_named(device)), splits_of(data, own, like=like)
 
 
@@ -120,8 +148,12 @@ def given(
     device: str,
     *,
     trust: bool = False,
+    say: Callable[[str], None] = silent,
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """(model on its device, data, description) of a run, or of --model, --weights and --data."""
+    """(model on its device, data, description) of a run, or of --model, --weights and --data.
+
+    What a library's model says of its inputs stands in for options that aren't given; `say` hears of it.
+    """
     where = device_named(device)
     if run is not None:
         if model or weights or data or own:
@@ -135,4 +167,7 @@ def given(
     if model is None or data is None:
         missing = "--model" if model is None else "--data"
         raise BadInput(f"{missing} is missing; give --model and --data, or a run folder")
-    return model_of(model, weights).to(where), splits_of(data, own), described(model, weights, data, own)
+    network = model_given(model, weights)
+    own = completed(model, network, data, own, own_weights=weights is not None, say=say)
+    splits = agreeing(model, network, splits_of(data, own), own_weights=weights is not None)
+    return network.to(where), splits, described(model, weights, data, own)

@@ -12,7 +12,7 @@ import torch
 
 from bise.base.errors import BadInput
 from bise.base.output import one_line
-from bise.measure.audits import Audit
+from bise.measure.found import Audit
 from bise.measure.groups import Z95, Estimate
 
 UNDER = ("accuracy", "unbiased", "worst_group", "aligned", "conflicting")

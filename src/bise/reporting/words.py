@@ -230,6 +230,8 @@ def _shrink_commands(facts: Facts, out: str) -> list[str]:
                 "onnx" if file.endswith(".onnx") else "out": place_of(Path(part.get("path", file)))
                 for file, part in figures["files"].items()
             }
+            if place := (figures.get("folder") or {}).get("path"):
+                files["folder"] = place_of(Path(place))
             of = "" if name == "subnetwork" else f" --of {name}"
             options = {**files, **(figures.get("widths") or {})}
             lines.append(f"bise shrink {out}{of}" + "".join(f" --{key} {value}" for key, value in options.items()))

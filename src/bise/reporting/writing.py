@@ -1,4 +1,4 @@
-"""Where the page goes: beside the run or elsewhere, and never over a file of somebody else."""
+"""Where page and card go: beside the run or elsewhere, and never over a file of somebody else."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bise.base.errors import BadInput, caution
-from bise.base.files import open_to_read, write_bytes
+from bise.base.files import open_to_read, read_bytes, write_bytes
 from bise.base.plain import NotPlain
 from bise.reporting.bench_page import bench_page
+from bise.reporting.card import MARK, card
 from bise.reporting.facts import read_facts
 from bise.reporting.page import ENDING, page
 from bise.runs.schema import read_bare
 
 START = 10_000
+CARD = "README.md"
+"""What a hub shows of a model's folder."""
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -37,6 +40,26 @@ def _content(folder: Path) -> str:
     if path.is_file() and "bench" in (summary := read_bare(path)):
         return bench_page(summary, folder.name, ENDING)
     return page(read_facts(folder))
+
+
+def write_card(
+    folder: str | Path, out: str | Path | None = None, *, of: str | None = None, form: str | None = None
+) -> Path:
+    """Make a run's model card, and write it there as README.md, or to `out`."""
+    path = Path(folder) / CARD if out is None else Path(out)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; name a file to write the card to")
+    if path.exists() and MARK.encode() not in read_bytes(path.resolve() if out is not None else path):
+        raise BadInput(f"{path} is no model card of bise and isn't overwritten; name another file, or move it away")
+    try:
+        content = card(read_facts(Path(folder)), of, form).encode("utf-8", "replace")
+    except BadInput:
+        raise
+    except Exception as error:  # as of the page
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
+    write_bytes(path, content)
+    return path
 
 
 def check_place(path: Path, *, chosen: bool) -> None:
@@ -73,3 +96,11 @@ def add_report(folder: Path, gather: Callable[[], None] | None = None) -> None:
             f"the run is complete, but its report could not be written ({type(error).__name__}: {error});"
             f" bise report {folder} tries again",
         )
+
+
+def add_card(folder: Path, out: Path, *, of: str, form: str) -> None:
+    """The card beside a network in a folder, which is whole without it."""
+    try:
+        write_card(folder, out, of=of, form=form)
+    except BadInput as error:
+        caution(f"{out.parent} has no model card: {error}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput, caution
+from bise.network.architectures.named import is_named
 
 LONGEST = 80
 """Characters of a name that a sentence shows."""
@@ -83,6 +84,7 @@ def _paths(source: dict[str, Any]) -> Iterator[Path]:
         arguments.get("root"),
     )
     yield from (Path(path) for path in named if path)
+    yield from (Path(str(text).partition(":")[2]) for text in (source["model"], source["data"]) if is_named(text))
 
 
 def _waits(path: Path) -> bool:
@@ -95,14 +97,14 @@ def _waits(path: Path) -> bool:
 
 
 def functions_of(source: dict[str, Any]) -> dict[str, str]:
-    """{"model" or "data": the function that a source names for it}, where it isn't one of our keys."""
+    """{"model" or "data": the function that a source names for it}, unless it is our key or a library's name."""
     found = {}
     if source.get("model"):
         found["model"] = source["model"]
     data = source.get("data") or ""
     if ":" in data and not Path(data).is_absolute():  # whether a file lies there now may be another's to say
         found["data"] = data
-    return {what: name for what, name in found.items() if not is_key(source, what)}
+    return {what: name for what, name in found.items() if not is_key(source, what) and not is_named(name)}
 
 
 def shows_files(source: dict[str, Any]) -> bool:

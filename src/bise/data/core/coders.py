@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from bise.base.errors import BadInput
 from bise.data.core.tokens import Coder, check_length
-from bise.network.architectures.text import transformers
+from bise.network.architectures.text import offline, transformers
 
 _FRAME = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
@@ -133,7 +133,7 @@ def tokenizer_of(given: Any, *, local: bool = False) -> Any:
             if not Path(given).is_file():
                 raise BadInput(f"tokenizer={str(given)!r} does not exist; name a vocab.txt, a folder or a model")
             return library.BertTokenizer(str(given))
-        with _offline() if local else nullcontext():
+        with offline() if local else nullcontext():
             return library.AutoTokenizer.from_pretrained(str(given), trust_remote_code=False, local_files_only=local)
     except BadInput:
         raise
@@ -141,18 +141,6 @@ def tokenizer_of(given: Any, *, local: bool = False) -> Any:
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         where = "; a run's tokenizer is looked for on this machine only" if local else ""
         raise BadInput(f"tokenizer={str(given)!r} can't be loaded ({reason}){where}") from error
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """While open, no hub is asked for anything: `local_files_only` alone still sends it word of who is at work."""
-    from huggingface_hub import constants
-
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
 
 
 def _hash(*parts: str) -> str:

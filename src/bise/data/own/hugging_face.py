@@ -16,12 +16,12 @@ from bise.data.core.numbering import check_targets, held_out, number_labels, spl
 from bise.data.core.room import Room
 from bise.data.core.strings import Strings
 from bise.data.core.transforms import Transform
-from bise.data.own.arrow_files import check_folder
 from bise.data.own.coding import Coding, known_labels
 from bise.data.own.columns import check_kind, missing_column, texts
 from bise.data.own.encoded import EncodedOf
 from bise.data.own.features import Encoder
 from bise.data.own.folders import one_split
+from bise.data.own.hub_files import opened, unreadable
 from bise.data.own.parquet_files import cells
 from bise.data.own.tables import (
     Numbered,
@@ -87,8 +87,8 @@ def read_hugging_face(
     biases, used = used_columns(target, bias, split_column)
     check_arguments(folder, used, holdout, split_column, image, text, features, ignore)
     check_sized(image, size, labels_only)
-    room = check_folder(folder)
-    whole, part = _loaded(folder)
+    named = [name for name in (*used, image, text, *ignore, *(features or ())) if name]
+    whole, part, room = opened(folder, named if (image or text) and (split_column or holdout) else None)
     for name in filter(None, (*used, image, text, *ignore, *(features or ()))):
         if name not in whole.column_names and name != ALL:
             raise missing_column(folder, name, whole.column_names)
@@ -120,31 +120,6 @@ def read_hugging_face(
     return Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
 
 
-def is_hugging_face(folder: Path) -> bool:
-    """Whether `datasets` saved this folder."""
-    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-
-
-def _loaded(folder: Path) -> tuple[Any, Tensor | None]:
-    """The rows of all splits, and the split of each where the folder has splits."""
-    try:
-        import datasets
-    except ModuleNotFoundError as error:
-        raise BadInput("the package datasets is not installed; pip install datasets") from error
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-        if not isinstance(loaded, datasets.DatasetDict):
-            return loaded, None
-        numbers = split_numbers(loaded, f"{folder}, splits")
-        whole = datasets.concatenate_datasets(list(loaded.values()))
-    except BadInput:
-        raise
-    except Exception as error:  # a broken folder makes datasets and pyarrow raise many things
-        raise _unreadable(folder, error) from error
-    sizes = torch.tensor([len(part) for part in loaded.values()])
-    return whole, numbers.repeat_interleave(sizes)
-
-
 def _column(whole: Any, name: str, folder: Path, room: Room) -> Strings:
     out = Strings()
     what = f"{folder}, column {name!r}"
@@ -156,13 +131,8 @@ def _column(whole: Any, name: str, folder: Path, room: Room) -> Strings:
     except BadInput:
         raise
     except Exception as error:
-        raise _unreadable(folder, error) from error
+        raise unreadable(folder, error) from error
     return out
-
-
-def _unreadable(folder: Path, error: Exception) -> BadInput:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return BadInput(f"{folder} can't be read as a folder of datasets.save_to_disk ({reason})")
 
 
 def _features(
@@ -226,4 +196,4 @@ class _Cells:
             cell.validate(full=True)
             return cell[0].as_py()
         except Exception as error:  # what the file holds is Arrow's to judge
-            raise _unreadable(self.folder, error) from error
+            raise unreadable(self.folder, error) from error

@@ -13,7 +13,8 @@ from bise.data.core.cells import Cells
 from bise.data.core.contract import Alignment, Labelled, Log, labels, unloaded
 from bise.extraction.algorithm import extract
 from bise.extraction.config import ExtractConfig
-from bise.measure.audits import Audit, audit
+from bise.measure.audits import audit
+from bise.measure.found import Audit
 from bise.network.subnetwork import Subnetwork
 
 FIGURES = ("accuracy", "unbiased", "worst_group")
