@@ -213,9 +213,11 @@ def _gap(value: float, found: Gap | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A field for JSON: dataclasses as dicts."""
+    """A field for JSON: dataclasses as dicts, at any depth."""
     if isinstance(value, tuple):
         return tuple(map(_plain, value))
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
