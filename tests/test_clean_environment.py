@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import bise
 from bise.data import Transform
-from bise.data.own.tables import table
+from bise.data.own.one_table import table
 from bise.network.architectures.text import transformers
 from bise.network.architectures.vision import torchvision
 from bise.network.outputs import call, logits_tensor

@@ -69,7 +69,7 @@ def test_an_old_run_keeps_its_promises(old, name, unchecked):
     assert {one for one, state in states.items() if state == "unchecked"} == unchecked
     assert set(states.values()) <= {"holds", "unchecked"}
     assert len(states) == 10
-    assert "schema 1 as 2" in found["promises"][0]["detail"]
+    assert f"schema 1 as {SCHEMA}" in found["promises"][0]["detail"]
 
 
 def test_damage_to_an_old_run_is_found(old):

@@ -43,6 +43,7 @@ NEEDED = {  # a call by this name has to say this
 ALLOWED = {  # what looks dangerous, and where it is meant
     ("jobs/python_sources.py", "importlib.import_module"): "what --model and --data name",
     ("__init__.py", "import_module"): "our own modules, when they are asked for",
+    ("jobs/loops/lightning.py", "import_module"): "lightning, by one of its two names",
     ("jobs/exporting.py", "torch.export.load"): "the file that was written a moment ago",
     ("studies/origin.py", "subprocess"): "git, asked which commit our own source is of",
     ("data/own/hub_files.py", "datasets.load_from_disk"): "Arrow files and JSON",

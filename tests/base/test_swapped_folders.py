@@ -14,7 +14,7 @@ import torch
 import bise
 from bise import BadInput
 from bise.base.errors import Unwritable
-from bise.base.files import append_bytes, read_bytes, read_json, read_tensors, write_bytes, write_json
+from bise.base.files import SCHEMA, append_bytes, read_bytes, read_json, read_tensors, write_bytes, write_json
 from bise.base.plain import NotPlain, check_plain, make_folder, move, remove, remove_empty, remove_folder
 from bise.engine.checkpoints import Checkpoint
 from bise.network.placement import place
@@ -214,7 +214,7 @@ def test_the_run_folder_itself_and_your_own_paths_may_go_through_links(network, 
     folder = tmp_path / "runs" / "near"
     begun(folder)
     job(folder, network)
-    assert read_json(tmp_path / "disk/far/summary.json") == {"schema": 2, "finetune": {}}
+    assert read_json(tmp_path / "disk/far/summary.json") == {"schema": SCHEMA, "finetune": {}}
     assert not list((tmp_path / "disk/far").glob("checkpoints/finetune*"))
     write_json(tmp_path / "runs" / "own.json", {"a": 1})
     assert read_json(tmp_path / "disk" / "own.json")["a"] == 1
@@ -257,6 +257,7 @@ def test_folders_within_folders_have_an_end(tmp_path):
 
 BY_PATH = {
     "base/output.py": "the null device, in the place of a closed output",
+    "cli/several.py": "the null device, in the place of the other processes' output",
     "data/sets/biased_madlibs.py": "data of the user's",
     "data/sets/celeba.py": "data of the user's",
     "data/sets/cifar10.py": "data of the user's",
@@ -268,7 +269,9 @@ BY_PATH = {
     "data/core/pictures.py": "data of the user's",
     "jobs/bench_rows.py": "what the system knows of this process's memory",
     "jobs/exporting.py": "a file that the user named with --out; torch writes it",
+    "jobs/pretrained.py": "a new folder that the user named, and what lies beside the user's model",
     "engine/storage.py": "a file without a name, of a store of samples",
+    "network/architectures/intake.py": "a model's own preprocessing, beside its weights",
     "network/weights.py": "weights that the user named, or the run's configuration: only read, and only as tensors",
     "reporting/bench_page.py": "the page's style, from the package",
     "reporting/page.py": "the page's script and style, from the package",

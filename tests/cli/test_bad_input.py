@@ -18,6 +18,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from bise.base.errors import BadInput
+from bise.base.files import SCHEMA
 from bise.cli.app import app
 from bise.data import Labelled
 from bise.jobs.sources import trust_run
@@ -345,7 +346,7 @@ BAD = [
     (f"extract {OWN} --out {{w}}/mine", "is no run of bise"),
     (f"extract {OWN} --out {{w}}/file.txt", "is no run of bise"),
     (f"extract {OWN} --out {{w}}/run", "holds a run of another configuration"),
-    (f"extract {OWN} --out {{w}}/run_newer", "newer than 2"),
+    (f"extract {OWN} --out {{w}}/run_newer", f"newer than {SCHEMA}"),
     (f"extract {OWN} --from {{w}}/run --out {{out}}", "a run brings model"),
     # tables
     ("extract --model test_bad_input:five_features --data {w}/rows.csv --out {out}", "needs a target"),
@@ -466,8 +467,8 @@ BAD = [
     ("export {w}/run {w}/file.txt/a.onnx", "can't be"),
     ("report {w}/nothing", "holds no config.json"),
     ("report {w}/run_unfinished", "isn't finished"),
-    ("report {w}/run_broken", "can't be read"),
-    ("report {w}/run_newer", "newer than 2"),
+    ("report {w}/run_broken", "was not written by bise"),
+    ("report {w}/run_newer", f"newer than {SCHEMA}"),
     ("report {w}/run_junk", "is no readable safetensors"),
     ("report {w}/run --out {w}/mine", "is a folder"),
     ("report {w}/run --out {w}/file.txt", "is no report of bise and isn't overwritten"),

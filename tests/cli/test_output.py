@@ -49,7 +49,7 @@ def rows(tmp_path):
     y = [HOSTILE["title"], HOSTILE["colour"]] * 60
     b = [HOSTILE["over"], HOSTILE["turned"], HOSTILE["gone"]] * 40
     path = tmp_path / "rows\x1b[2J.csv"
-    columns = {f"y{HOSTILE['title']}": y, f"b{HOSTILE['colour']}": b, "x": range(120)}
+    columns = {f"y{HOSTILE['title']}": y, f"b{HOSTILE['colour']}": b, "x": [row % 50 for row in range(120)]}
     pd.DataFrame(columns).to_csv(path, index=False)
     return path
 

@@ -183,7 +183,7 @@ def test_a_small_bert_is_audited_and_extracted_from(tmp_path):
     sub = bise.extract(
         model, train, config=ExtractConfig(steps=1, upsilon=1, head_epochs=1, head_steps=1, batch_size=8, tau_min=0.5)
     )
-    assert sub.units[1] == 32 + 16 + 16  # intermediate, output, pooler
+    assert sub.units[1] == 2 + 32 + 16 + 16  # heads, intermediate, output, pooler
 
 
 @pytest.mark.parametrize(

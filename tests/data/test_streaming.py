@@ -180,6 +180,7 @@ class Small(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:train and val are the very same data")
+@pytest.mark.filterwarnings("ignore:no mask that tells classes apart")
 def test_extraction_learns_the_same_from_memory_and_from_files(files):
     torch.manual_seed(0)
     model = Small()

@@ -127,6 +127,7 @@ def test_a_model_that_looks_at_x_elsewhere_is_not_cut(kind, expected):
 
 
 @pytest.mark.filterwarnings("ignore:train and val are the very same data")
+@pytest.mark.filterwarnings("ignore:no mask that tells classes apart")
 @pytest.mark.parametrize("kind", ["plain", "function between", "concatenated", "clamped before"])
 def test_results_are_the_same_with_the_prefix_and_without(kind):
     generator = torch.Generator().manual_seed(0)

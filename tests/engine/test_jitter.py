@@ -152,6 +152,7 @@ def test_masks_are_learned_by_jitter_of_their_seed_and_go_on_after_a_stop(pictur
     assert torch.equal(scores(pictures, QUICK, **where), whole)
 
 
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
 def test_jittered_pictures_need_no_margin(pictures):
     model = bise.finetune(network(), pictures, config=TrainConfig(epochs=60, lr=0.05, sampler="balanced")).bare()
     plain, moved = (

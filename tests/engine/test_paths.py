@@ -213,6 +213,7 @@ def test_bf16_on_a_cpu_is_the_same_cached_and_anew(vanilla, name, steps):
     assert all(scores.dtype == torch.float32 for scores in runs[0].scores.values())
 
 
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_a_model_in_another_format_keeps_its_own(dtype):
     data = toy()

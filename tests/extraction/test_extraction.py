@@ -417,7 +417,7 @@ def test_dicts_of_tensors_and_a_bert():
     config = ExtractConfig(upsilon=1, steps=2, batch_size=10, head_epochs=1, head_steps=2)
     sub = bise.extract(model, Labelled(rows, y=y, b=b), config=config)
     assert sub.bottleneck == "classifier"
-    assert sub.units[1] == 224
+    assert sub.units[1] == 224 + 4  # the paper's, and two heads in each of two layers
 
 
 # bad input

@@ -97,6 +97,8 @@ def test_the_mutual_information_of_several_biases_is_summed():
     assert not torch.allclose(scores[0], scores[2], atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:train and val are the very same data")
+@pytest.mark.filterwarnings("ignore:every mask that was judged gives each sample of val one class")
 @pytest.mark.parametrize(("ties", "epoch"), [("later", 3), ("earlier", 1)])
 def test_ties_on_val(ties, epoch):
     # a rate at which no gate moves: every epoch is as good
@@ -105,6 +107,7 @@ def test_ties_on_val(ties, epoch):
     assert sub.record["selection"]["epoch"] == epoch
 
 
+@pytest.mark.filterwarnings("ignore:every mask that was judged gives each sample of val one class")
 def test_best_masks_by_several_selections(tmp_path):
     config = ExtractConfig.authors(
         batch_size=16, upsilon=2, head_epochs=1, lr=1.0, selection="worst_group", also=("accuracy", "unbiased")

@@ -18,7 +18,7 @@ from bise.base.errors import BadInput
 from bise.base.files import finite
 from bise.cli.app import app
 from bise.data import Transform
-from bise.data.own.tables import table
+from bise.data.own.one_table import table
 from bise.jobs.data_sources import splits_of as hub_splits
 from bise.jobs.named_models import agreeing, completed, named_model
 from bise.jobs.sources import described

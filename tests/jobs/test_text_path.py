@@ -41,6 +41,7 @@ def labelled(vocabulary, n=48):
     ],
 )
 @pytest.mark.filterwarnings("ignore:train and val are the very same data")
+@pytest.mark.filterwarnings("ignore:no mask that tells classes apart")
 def test_every_family_goes_all_the_way(vocabulary, tmp_path, kind, units, bottleneck):
     ort = pytest.importorskip("onnxruntime")
     tokenizers = pytest.importorskip("tokenizers")

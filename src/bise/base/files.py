@@ -16,7 +16,7 @@ from torch import Tensor
 from bise.base.errors import BadInput, Unwritable
 from bise.base.plain import NotPlain, make_folder, move, open_plain, remove, sync_folder
 
-SCHEMA = 2
+SCHEMA = 3
 """The version that every JSON file of ours carries; `runs/schema.py` says what it changed in those of a run."""
 LARGEST_TEXT = 256 * 2**20
 """Bytes that a JSON file or a log may have; those that we write stay far below."""

@@ -80,7 +80,6 @@ def audit(
     With --fail-under or --fail-gap, exit code 1 where a limit isn't kept.
     """
     with guard():
-        from bise.base.errors import BadInput
         from bise.cli.terminal import Bars
         from bise.jobs.audit import audit_job, default_network
         from bise.jobs.limits import check_file, limits_of
@@ -91,10 +90,7 @@ def audit(
         check_file(junit, limits)
         run, model = run_or_model(run, model)
         run = one_run(run, older_run)
-        if split not in (None, *SPLITS) and data is not None and Path(data).exists():
-            raise BadInput(
-                f"--split {split!r} is no split; choose {either(SPLITS)}, and name a column with --split-column"
-            )
+        _check_split(split, data)
         of = of or default_network(run if from_run in (None, run) else None)
         if trust and run is not None and from_run is None:
             trust_run(run)
@@ -111,6 +107,14 @@ def audit(
         where = (f" at ζ = {zeta:g}" if zeta is not None else "") + (f", on {split or 'test'}" if same or split else "")
         _told(found, verdicts, "" if run is None else f"{run}, {of}{where}:\n", as_json=as_json)
         _end(verdicts, junit, f"bise audit {run or model or from_run}", quiet=as_json)
+
+
+def _check_split(split: str | None, data: str | None) -> None:
+    """A column's name in the place of a split's is refused."""
+    from bise.base.errors import BadInput
+
+    if split not in (None, *SPLITS) and data is not None and Path(data).exists():
+        raise BadInput(f"--split {split!r} is no split; choose {either(SPLITS)}, and name a column with --split-column")
 
 
 def _told(found: Audit, verdicts: Sequence[Verdict], title: str, *, as_json: bool) -> None:

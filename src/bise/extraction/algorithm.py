@@ -26,7 +26,7 @@ from bise.engine.precision import resolved
 from bise.engine.processes import count, total
 from bise.engine.storage import Memory
 from bise.engine.validation import Validation, identity
-from bise.extraction.budget import wanted, with_budget
+from bise.extraction.budget import BUDGETS, wanted, with_budget
 from bise.extraction.config import ExtractConfig
 from bise.extraction.loop import Loop
 from bise.extraction.margins import choose, learned_with_margins
@@ -66,9 +66,9 @@ def extract(
         val: An unbiased one. With it, the best mask on it is returned, and the last one stays at hand as `.last`;
             without it the last mask is returned.
         config: The settings; None is the default preset, `ExtractConfig()`.
-        sites: Names or patterns of the sites that get gates; None finds them.
         budget: A share of the model's MACs, or {"macs", "parameters" or "latency": share}: what the shrunk network may
             take.
+        sites: Names or patterns of the sites that get gates; None finds them.
         bottleneck: The layer whose input z [N, d] the bias head reads, by its name; None finds the last linear layer.
         workers: Processes that read data that are not in memory; None is up to four for picture files.
         progress: Called with (label, done, total); `bise.Bars()` shows bars.
@@ -169,7 +169,9 @@ def _learned(
         kept = None
         if checkpoint is not None:
             whose = [[site.name for site in placement.sites], sub.bottleneck, before]
-            key = key_of(asdict(config), whose, *identity(train, cells, val, judged))
+            # a budget counts where there is one: states of earlier versions, which knew none, go on
+            given = {name: value for name, value in asdict(config).items() if value is not None or name not in BUDGETS}
+            key = key_of(given, whose, *identity(train, cells, val, judged))
             kept = Checkpoint(checkpoint, key=key, every=checkpoint_every)
         notes = [*problem.notes(), *(f"no gate for {what}" for what in placement.left_out)]
         notes += [said] if (said := problem.nondeterminism()) else []

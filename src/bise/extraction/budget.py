@@ -30,6 +30,8 @@ MEASURED = 20
 
 NAMES = {"macs": "MACs", "parameters": "parameters", "latency": "latency"}
 """What can be limited, and what it is called."""
+BUDGETS = tuple(f"max_{kind}" for kind in NAMES)
+"""Their options."""
 Shares = dict[str, float]
 """{"macs", "parameters" or "latency": share of the whole model}."""
 

@@ -72,9 +72,37 @@ def bench(
 ) -> Comparison:
     """Compare methods on one's own model and data, `model` being a function that returns a fresh one.
 
-    A method is a name, a `Method`, or a function (vanilla model, train, val) -> model. Each is trained by `config`, or,
-    where it goes on from trained weights, by `finetune`. With `vanilla`, those are the weights; else a model is
-    trained for each seed. With `out`, the comparison has a run folder, and goes on there after a stop by `resume`.
+    Args:
+        model: A function without arguments that returns a fresh, untrained network.
+        train: A data set or DataLoader that yields (x, y, b).
+        val: What epochs and settings are selected on, unbiased unless `select` says otherwise; None takes last epochs.
+        test: What all methods are audited on.
+        methods: "all", names with commas, or a list of names, `Method`s and functions (vanilla model, train, val) ->
+            model.
+        seeds: How many, or which.
+        vanilla: A trained model that methods of trained weights start from; None trains one for each seed.
+        config: How a network is trained anew; None is a default budget.
+        finetune: How trained weights are trained on; None follows `config`.
+        select: "unbiased-val", "biased-val" or "last": how epochs are selected, for all methods alike.
+        settings: How many settings of each method are tried on val.
+        against: The method that others are paired with; "" is the first one.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        out: A run folder, with a page; None writes nothing.
+        resume: Go on in `out` after a stop.
+        progress: Called with (label, done, total); `bise.Bars()` shows bars.
+
+    Returns:
+        The comparison: `.rows` by data set, seed and method, `.table` with means over seeds; it prints as a table.
+
+    Raises:
+        BadInput: A method, a setting or the data can't be worked with; a method that can't run is skipped instead,
+            with its reason.
+
+    Example:
+        >>> short = bise.TrainConfig(epochs=2, lr=0.05)
+        >>> found = bise.bench(make_model, train, val=val, test=test, methods="erm,dfr", seeds=1, config=short)
+        >>> [line["method"] for line in found.table]
+        ['vanilla', 'erm', 'dfr']
     """
     if isinstance(model, nn.Module):
         raise BadInput(f"model is a {type(model).__name__}; give a function that returns a fresh one each time")

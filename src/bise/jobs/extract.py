@@ -24,6 +24,7 @@ from bise.network.architectures.named import is_named
 from bise.network.outputs import device_of
 from bise.network.twin import fingerprint
 from bise.runs.folder import Run
+from bise.runs.schema import read
 from bise.runs.trust import remember_own
 
 
@@ -50,7 +51,7 @@ def extract_job(
     """
     if preset not in PRESETS:
         raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
-    config = getattr(ExtractConfig, preset)(**changes)
+    config = getattr(ExtractConfig, preset)(**_as_begun(out, changes))
     check_model(model)
     data = splits_to_learn(splits)
     cells = labels(data["train"], progress=progress)
@@ -83,3 +84,11 @@ def extract_job(
         summary |= {} if standing is None else {"standing_on_train": asdict(standing)}
         finish(work, summary, evidence(run.folder, model, sub, data["val"], data["test"], cells, progress))
     return summary
+
+
+def _as_begun(folder: Path, changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes, and the places of gates of a run that is there: the defaults of earlier versions were others."""
+    path = folder / "config.json"
+    begun = read(path).get("extract") if path.is_file() else None
+    kept = begun.get("gates_at") if isinstance(begun, dict) else None
+    return changes if kept is None else {"gates_at": kept, **changes}

@@ -56,8 +56,25 @@ def save_pretrained(
     """Write a subnetwork without its closed units to a new folder, read it back, and compare the two.
 
     In the form of transformers, any `from_pretrained` loads it; in that of operations, `bise.load_pretrained` does,
-    with torch and safetensors alone. "auto" takes the first where a configuration can say the widths. `align` and
-    `streams` are those of `sub.shrink`, for operations; a configuration of transformers has widths of its own.
+    with torch and safetensors alone.
+
+    Args:
+        sub: The subnetwork.
+        folder: A new folder, or an empty one.
+        example: A batch of a few inputs.
+        form: "transformers", "operations", or "auto": the first where a configuration can say the widths.
+        align: As in `sub.shrink`, for operations; a configuration of transformers has widths of its own.
+        streams: Likewise.
+
+    Returns:
+        The form that was taken, and why, the parameters, and how far the logits of what is read back differ.
+
+    Raises:
+        BadInput: The folder isn't empty or can't be written, there is no such form, or what is read back differs.
+
+    Example:
+        >>> bise.save_pretrained(sub, "to-hand-on", example).form
+        'operations'
     """
     folder = Path(folder)
     if form not in FORMS:

@@ -70,9 +70,11 @@ def compared(folders: Sequence[Path]) -> Comparison:
         raise BadInput("one run alone can't be compared; name two or more")
     found = []
     for folder in folders:
-        facts = read_facts(folder)
         try:
+            facts = read_facts(folder)
             found.append((facts, _lines(facts, str(folder)), _settings(facts)))
+        except BadInput:
+            raise
         except Exception as error:  # dozens of values are taken as the jobs write them; a file may hold any others
             what = f"{type(error).__name__}: {error}"
             raise BadInput(

@@ -3,7 +3,8 @@
 A file that is read stays as it is on disk; what is written is of today's schema.
 
 Schema 2 names what bise makes by keys (`recipe:celeba`), whose arguments stand beside them, where schema 1 named
-functions by their modules. And each option of an extraction is there, with what it was before it could be chosen.
+functions by their modules. And each option of an extraction is there, with what it was before it could be chosen, as
+are those of schema 3, the budgets.
 """
 
 from __future__ import annotations
@@ -48,19 +49,31 @@ EXTRACTION_OF_1: Content = {
     "ties": "earlier",
 }
 """The options of an extraction that some of schema 1 don't have, and what was done then."""
+EXTRACTION_OF_2: Content = {"max_macs": None, "max_parameters": None, "max_latency": None}
+"""Likewise of schema 2."""
 
 
 def _configuration_of_1(content: Content) -> Content:
-    content = dict(content)
+    content = _with_options(content, EXTRACTION_OF_1)
     if isinstance(content.get("source"), dict):
         content["source"] = _source_of_1(content["source"])
-    if isinstance(content.get("extract"), dict):
-        content["extract"] = EXTRACTION_OF_1 | content["extract"]
     if isinstance(content.get("recipe"), dict):
-        recipe = {"search": "train"} | content["recipe"]
-        if isinstance(recipe.get("extract"), dict):
-            recipe["extract"] = EXTRACTION_OF_1 | recipe["extract"]
-        content["recipe"] = recipe
+        content["recipe"] = {"search": "train"} | content["recipe"]
+    return content
+
+
+def _configuration_of_2(content: Content) -> Content:
+    return _with_options(content, EXTRACTION_OF_2)
+
+
+def _with_options(content: Content, options: Content) -> Content:
+    """A configuration whose extraction, and whose recipe's, has all of these options."""
+    content = dict(content)
+    if isinstance(content.get("extract"), dict):
+        content["extract"] = options | content["extract"]
+    recipe = content.get("recipe")
+    if isinstance(recipe, dict) and isinstance(recipe.get("extract"), dict):
+        content["recipe"] = recipe | {"extract": options | recipe["extract"]}
     return content
 
 
@@ -79,15 +92,20 @@ def _source_of_1(source: Content) -> Content:
     return source
 
 
-def _subnetwork_of_1(content: Content) -> Content:
-    """What an extraction noted that it was given; a finetuning has no γ."""
-    record = content.get("record")
-    if isinstance(record, dict) and isinstance(record.get("config"), dict) and "gamma" in record["config"]:
-        return content | {"record": record | {"config": EXTRACTION_OF_1 | record["config"]}}
-    return content
+def _subnetwork_of(options: Content) -> Callable[[Content], Content]:
+    """What an extraction noted that it was given, with these options; a finetuning has no γ."""
+
+    def migrated(content: Content) -> Content:
+        record = content.get("record")
+        if isinstance(record, dict) and isinstance(record.get("config"), dict) and "gamma" in record["config"]:
+            return content | {"record": record | {"config": options | record["config"]}}
+        return content
+
+    return migrated
 
 
 MIGRATIONS: dict[int, dict[str, Callable[[Content], Content]]] = {
-    1: {"config.json": _configuration_of_1, "subnetwork.json": _subnetwork_of_1},
+    1: {"config.json": _configuration_of_1, "subnetwork.json": _subnetwork_of(EXTRACTION_OF_1)},
+    2: {"config.json": _configuration_of_2, "subnetwork.json": _subnetwork_of(EXTRACTION_OF_2)},
 }
 """{schema: {file: what makes the next schema's form of it}}; a file that isn't listed has the same form in both."""

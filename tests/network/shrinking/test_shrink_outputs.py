@@ -165,10 +165,12 @@ def test_gpt_2_has_a_cache_and_layers_of_its_own(tmp_path):
     ids = torch.randint(2, 60, (4, 7))
     x = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     found = bise.sites(model, x)
-    assert sum(found.values()) == 2 * 4 * 16
+    assert sum(found.values()) == 2 * (4 * 16 + 2)  # hidden units and heads of two layers
     sub = bise.subnetwork(model, {name: torch.arange(units) % 2 == 0 for name, units in found.items()}, example=x)
     small = sub.shrink(x)
     report = small.shrink_report
-    assert report.parameters_before - report.parameters_after == 64 * (16 + 1 + 16)  # a row, its bias and a column each
+    hidden = 64 * (16 + 1 + 16)  # a row, its bias and a column each
+    heads = 2 * 8 * (3 * (16 + 1) + 16)  # of 8 features each: query, key and value, and a row behind them
+    assert report.parameters_before - report.parameters_after == hidden + heads
     assert torch.allclose(small(**x), sub(**x).logits, atol=1e-5)
     bise.export(small, tmp_path / "model.onnx", x)

@@ -159,6 +159,21 @@ def load_pretrained(folder: str | Path) -> nn.Module:
     """The shrunk network that `bise.save_pretrained` or `bise shrink --folder` wrote, in eval mode on the CPU.
 
     Nothing in the folder is run or unpickled: it names operations of a fixed list, and tensors.
+
+    Args:
+        folder: The folder; one in the form of transformers is loaded by its class's `from_pretrained` instead.
+
+    Returns:
+        The network, which needs torch and safetensors alone.
+
+    Raises:
+        BadInput: The folder holds no such network, or files that don't belong together.
+
+    Example:
+        >>> report = bise.save_pretrained(sub, "for-a-colleague", example)
+        >>> small = bise.load_pretrained("for-a-colleague")
+        >>> small(example).shape == model(example).shape
+        True
     """
     folder = Path(folder)
     if not (folder / GRAPH).is_file() and (folder / "config.json").is_file():
