@@ -143,6 +143,8 @@ class _Training:
         self.best: tuple[float, dict[str, Tensor]] | None = None
         self.began = generator_states(self.generators)
         """The generators at the start of this epoch, from which its order is drawn."""
+        self.concluded = False
+        """Whether the checkpoint held the result already."""
         self.done: Tensor | None = None
         """The figures of this epoch's steps that were taken before a stop."""
 
@@ -230,6 +232,7 @@ class _Training:
         _put(self.sub, under_prefix(tensors, "own."))
         self.history = state["history"]
         if len(self.history) == self.config.epochs:  # nothing but the result was kept
+            self.concluded = True  # and isn't written again: others may be reading it
             return
         restore_optimizer(self.optimizer, tensors)
         restore_generators(self.generators, tensors)
@@ -245,7 +248,7 @@ class _Training:
             parameter.requires_grad_(False)
             parameter.grad = None
         self.sub.eval()
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and not self.concluded:
             result = {f"own.{name}": tensor for name, tensor in _owned(self.sub).items()}
             self.checkpoint.conclude(result, {"history": self.history})
 
