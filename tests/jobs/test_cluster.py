@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -182,6 +183,7 @@ def load(split):
 WORDS = ["bench", "--model", "nets_ray:make", "--data", "nets_ray:load", "--methods", "erm,rwg,dfr", "--seeds", "3"]
 LONG = ["--epochs", "40", "--checkpoint-every", "0", "--device", "cpu"]
 SETTINGS = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex()}
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +196,7 @@ def cluster():
     words = ["start", "--head", "--block", "--num-cpus=2", f"--port={port}", "--node-ip-address=127.0.0.1"]
     words += ["--include-dashboard=false", "--object-store-memory=100000000", f"--temp-dir={folder}"]
     command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *words]
-    where = os.environ | SETTINGS | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
+    where = os.environ | SETTINGS | TOKEN | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
     log = Path(folder, "log")
     with log.open("w") as file:
         head = subprocess.Popen(command, stdout=file, stderr=file, env=where, start_new_session=True)
@@ -216,10 +218,10 @@ def nets(tmp_path):
     return tmp_path
 
 
-def start(folder, *words):
+def start(folder, *words, **settings):
     path = os.pathsep.join([str(folder), str(TESTS), *filter(None, sys.path)])
     return subprocess.Popen(
-        [sys.executable, "-m", "bise", *map(str, words)], cwd=folder, env=os.environ | SETTINGS | {"PYTHONPATH": path},
+        [sys.executable, "-m", "bise", *map(str, words)], cwd=folder, env=os.environ | SETTINGS | settings | {"PYTHONPATH": path},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
@@ -278,7 +280,7 @@ def test_a_process_of_the_cluster_is_killed_and_every_row_is_there_once(cluster,
     address, head = cluster
     local = start(nets, *WORDS, *LONG, "--out", "local")
     ended(local)
-    process = start(nets, *WORDS, *LONG, "--out", "ray", "--engine", "ray", "--address", address)
+    process = start(nets, *WORDS, *LONG, "--out", "ray", "--engine", "ray", "--address", address, **TOKEN)
     states = nets / "ray/checkpoints/bench"
 
     def victim():
@@ -303,7 +305,8 @@ def test_a_process_of_the_cluster_is_killed_and_every_row_is_there_once(cluster,
 @needs_ray
 @pytest.mark.long
 def test_ctrl_c_ends_the_cluster_and_one_goes_on_without_it(nets):
-    process = start(nets, *WORDS, *LONG, "--out", "run", "--engine", "ray", "--cpus", "0.5")
+    home = nets / "home"
+    process = start(nets, *WORDS, *LONG, "--out", "run", "--engine", "ray", "--cpus", "0.5", HOME=str(home))
     states = nets / "run/checkpoints/bench"
 
     def some():
@@ -317,6 +320,7 @@ def test_ctrl_c_ends_the_cluster_and_one_goes_on_without_it(nets):
     _, said = ended(process, 130)
     assert said.count("bise: stopped; run the same command again with --resume to go on") == 1
     wait_for(lambda: not any(map(alive, started)), 60)
+    assert not (home / ".ray").exists()
     kept = {path.name: path.read_bytes() for path in states.glob("*.json")}
     ended(start(nets, *WORDS, *LONG, "--out", "run", "--resume"))
     found, count = rows(nets / "run")
@@ -336,7 +340,7 @@ def test_a_study_on_the_cluster_finds_what_one_process_finds(cluster, tmp_path):
     found = {}
     for engine in (["local"], ["ray", "--address", address]):
         where = ["--results", tmp_path / engine[0], "--cache", tmp_path / f"cache-{engine[0]}"]
-        out, _ = ended(start(tmp_path, *words, *where, "--engine", *engine))
+        out, _ = ended(start(tmp_path, *words, *where, "--engine", *engine, **TOKEN))
         counts = json.loads(out)
         found[engine[0]] = read_rows(tmp_path / engine[0] / "biased-mnist.json", "smoke")
         assert counts == {"done": len({key for _, key in found[engine[0]]}), "known": 0, "left": 0}
@@ -345,5 +349,5 @@ def test_a_study_on_the_cluster_finds_what_one_process_finds(cluster, tmp_path):
     for key, row in found["local"].items():
         other = {name: value for name, value in found["ray"][key].items() if name not in clock}
         assert {name: value for name, value in row.items() if name not in clock} == other
-    again, _ = ended(start(tmp_path, *words, *where, "--engine", "ray", "--address", address))
+    again, _ = ended(start(tmp_path, *words, *where, "--engine", "ray", "--address", address, **TOKEN))
     assert json.loads(again)["done"] == 0

@@ -11,6 +11,7 @@ import typer
 from bise.base.output import one_line, show_json
 from bise.cli.guard import guard
 from bise.cli.own import own_data
+from bise.cli.several import workplace
 from bise.cli.shared import (
     AddressOption,
     CpusOption,
@@ -87,7 +88,13 @@ def bench(
         elsewhere = None if cluster is None else Elsewhere(cluster=cluster, plan=asked.plan)
         with Filling(plan) as bars:
             summary = compare(
-                plan, out, resume=resume, progress=bars, about=asked.about(), elsewhere=elsewhere, arrived=bars.arrived
+                plan,
+                workplace(out),
+                resume=resume,
+                progress=bars,
+                about=asked.about(),
+                elsewhere=elsewhere,
+                arrived=bars.arrived,
             )
         if as_json:
             show_json(finite(summary))

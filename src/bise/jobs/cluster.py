@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,6 +102,7 @@ def _connected(cluster: Cluster) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what it is about to become, and warns of
     how: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex())  # else Ray leaves one in the user's home
         how |= {"include_dashboard": False, "object_store_memory": STORE}
     try:
         with warnings.catch_warnings():
@@ -109,7 +111,8 @@ def _connected(cluster: Cluster) -> Iterator[None]:
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BadInput(
-            f"--address {address} is no Ray cluster that can be reached ({why}); start one with `ray start --head`"
+            f"--address {address} is no Ray cluster that can be reached ({why}); start one with `ray start --head`,"
+            " and where that asks for a token, set RAY_AUTH_MODE=token here as well"
         ) from error
     try:
         _check_room(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ def engine_named(name: str, address: str | None, cpus: float | None, gpus: float
     found = Cluster(address=address, cpus=1.0 if cpus is None else cpus, gpus=0.0 if gpus is None else gpus)
     if find_spec("ray") is None:
         raise BadInput("Ray is not installed; install the extra: pip install 'bise[cluster]'")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput("--engine ray is for one process, which Ray gives others; start it without torchrun")
     return found
 
 
