@@ -220,10 +220,10 @@ def nets(tmp_path):
 
 def start(folder, *words, **settings):
     path = os.pathsep.join([str(folder), str(TESTS), *filter(None, sys.path)])
-    return subprocess.Popen(
-        [sys.executable, "-m", "bise", *map(str, words)], cwd=folder, env=os.environ | SETTINGS | settings | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    where = os.environ | SETTINGS | settings | {"PYTHONPATH": path}
+    command = [sys.executable, "-m", "bise", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=where, start_new_session=True, **pipes)
 
 
 def ended(process, code=0):
