@@ -3,9 +3,11 @@
     python benchmarks/processes.py --rounds 3
 
 Writes results/processes_cpu.json. Networks of three convolutions on pictures of noise, the default extraction cut
-short, at batches of two sizes. One process has two threads, two have one each, so that both
-have as many threads at work. They take turns. What is timed is the extraction alone, after a short one that warms up;
-the mask steps' messages go over gloo, on this machine.
+short, at batches of two sizes: in one process of one thread, in one of two threads, and in two processes of a thread
+each, in turns. What is timed is the extraction alone, after a short one that warms up; messages go over gloo on this
+machine. Beside the clock there are the CPU seconds of the first process, which other work on the machine changes less:
+those of a process that has a core to itself are its time, but for what it waits for the other one. Threads that wait
+sleep (OMP_WAIT_POLICY), since a machine with other work stands still where they spin.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from bise.base.files import read_json, write_json
 from bise.studies.origin import machine
 
 OUT = Path(__file__).parent.parent / "results/processes_cpu.json"
-SIZES = ((16, 100), (48, 100), (48, 400))
+SIZES = ((16, 100), (48, 400))
 """(filters of the first layer, batch)."""
 STEPS = {"upsilon": 1, "head_epochs": 1, "head_steps": 5, "steps": 5, "tau_min": 0.4, "early_stop": False, "seed": 0}
+WAYS = {"one": (1, 1), "threads": (1, 2), "two": (2, 1)}
+"""{way: (processes, threads of each)}."""
 
 
 def network(width: int) -> nn.Module:
@@ -56,43 +60,48 @@ def worker(out: Path) -> None:
     found, train = {}, data()
     with bise.together():
         for width, batch in SIZES:
-            config = bise.ExtractConfig(**STEPS, batch_size=batch)
             model = network(width)
             bise.extract(model, train, config=bise.ExtractConfig(**STEPS | {"steps": 1}, batch_size=batch))
-            begun = time.perf_counter()
-            bise.extract(model, train, config=config)
-            found[f"{width}, {batch}"] = time.perf_counter() - begun
+            begun, used = time.perf_counter(), time.process_time()
+            bise.extract(model, train, config=bise.ExtractConfig(**STEPS, batch_size=batch))
+            clock, cpu = time.perf_counter() - begun, time.process_time() - used
+            found[f"{width}, {batch}"] = {"clock": clock, "cpu": cpu}
     if os.environ.get("RANK", "0") == "0":
         out.write_text(json.dumps(found), encoding="utf-8")
 
 
-def timed(processes: int) -> dict[str, float]:
+def timed(processes: int, threads: int) -> dict[str, Any]:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "seconds.json")
         words = [*(launcher if processes > 1 else []), __file__, "--worker", str(out)]
-        threads = {"OMP_NUM_THREADS": str(2 // processes)}
-        subprocess.run([sys.executable, *words], check=True, env=os.environ | threads, stderr=subprocess.DEVNULL)
+        settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        subprocess.run([sys.executable, *words], check=True, env=os.environ | settings, stderr=subprocess.DEVNULL)
         return json.loads(out.read_text(encoding="utf-8"))
 
 
 def page() -> str:
     found = read_json(OUT)
+    rows = found["rows"]
     lines = [
-        f"Two cores, torch {found['machine']['torch']}, gloo; {found['steps']} mask steps and as many of the bias head"
-        f" in each epoch; medians of {len(found['rows'])} rounds.",
+        f"Two cores, torch {found['machine']['torch']}, gloo; medians of {len(rows)} rounds, on a machine with other"
+        f" work (load {found['load']:.0f}). Seconds by the clock and, in brackets, CPU seconds of the first process.",
         "",
-        "| filters of the layers | batch | one process, two threads (s) | two processes, a thread each (s) | ratio |"
-        " ratios of the rounds |",
-        "|---|---|---|---|---|---|",
+        "| filters | batch | one process | one process, two threads | two processes | clock, two / two threads"
+        " | CPU, two / one |",
+        "|---|---|---|---|---|---|---|",
     ]
     for width, batch in SIZES:
         key = f"{width}, {batch}"
-        one, two = (statistics.median(row[count][key] for row in found["rows"]) for count in ("one", "two"))
-        ratios = [row["two"][key] / row["one"][key] for row in found["rows"]]
-        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        middle = {
+            way: {kind: statistics.median(row[way][key][kind] for row in rows) for kind in ("clock", "cpu")}
+            for way in WAYS
+        }
+        cells = [f"{one['clock']:.1f} ({one['cpu']:.1f})" for one in middle.values()]
+        clocks = statistics.median(row["two"][key]["clock"] / row["threads"][key]["clock"] for row in rows)
+        used = statistics.median(row["two"][key]["cpu"] / row["one"][key]["cpu"] for row in rows)
         filters = f"{width}, {2 * width}, {4 * width}"
-        lines.append(f"| {filters} | {batch} | {one:.1f} | {two:.1f} | {statistics.median(ratios):.2f} | {each} |")
+        lines.append(f"| {filters} | {batch} | {' | '.join(cells)} | {clocks:.2f} | {used:.2f} |")
     return "\n".join(lines)
 
 
@@ -105,10 +114,10 @@ def main() -> None:
         worker(given.worker)
         return
     torch.set_num_threads(2)
-    about: dict[str, Any] = {"machine": machine(), "load": os.getloadavg()[0], "steps": STEPS["steps"]}
+    about: dict[str, Any] = {"machine": machine(), "load": os.getloadavg()[0]}
     rows = []
     for _ in range(given.rounds):
-        rows.append({"one": timed(1), "two": timed(2)})
+        rows.append({way: timed(*how) for way, how in WAYS.items()})
         print(rows[-1], flush=True)
     write_json(OUT, about | {"rows": rows})
     print(page())
