@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def cluster() -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex()}
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex()}  # before Ray is imported
     words = ["start", "--head", "--block", "--num-cpus=1", f"--port={port}", "--disable-usage-stats"]
     words += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--object-store-memory=100000000"]
     command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *words]
@@ -114,9 +115,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    import ray
-
-    about = {"machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0]}
+    about = {"machine": machine(), "ray": version("ray"), "load": os.getloadavg()[0]}
     rows = measured(given.rounds)
     write_json(OUT, about | {"runs": ASKED.plan().rows, "rows": rows})
     print(page())
