@@ -32,7 +32,7 @@ from bise.base.files import read_json, write_json
 from bise.jobs.bench import compare
 from bise.jobs.bench_sources import Asked
 from bise.jobs.bench_work import Elsewhere
-from bise.jobs.engines import Cluster
+from bise.jobs.tasks import Cluster
 from bise.studies.origin import machine
 
 OUT = Path(__file__).parent.parent / "results/engines_cpu.json"

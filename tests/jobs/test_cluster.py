@@ -27,7 +27,8 @@ from bise.jobs import bench, engines
 from bise.jobs.bench_plan import Plan
 from bise.jobs.bench_problems import own_problem
 from bise.jobs.bench_work import Elsewhere, tasks_of
-from bise.jobs.engines import Cluster, engine_named
+from bise.jobs.engines import engine_named
+from bise.jobs.tasks import Cluster
 from bise.methods.rivals.listed import methods_named
 from bise.studies.job import Job
 from bise.studies.results import read_rows

@@ -18,7 +18,7 @@ from bise.data.core.identity import hashes, identities
 from bise.jobs.bench_plan import SELECTS, Plan
 from bise.jobs.bench_problems import Problem, like_train
 from bise.jobs.bench_rows import Block, Meter, metered, row, vanilla_row
-from bise.jobs.engines import Cluster, Task
+from bise.jobs.tasks import Cluster, Task
 from bise.methods.shared.interface import Method, Setting, Tally
 from bise.methods.shared.stages import train_stage
 from bise.network.twin import duplicate

@@ -16,7 +16,7 @@ import ray
 import torch
 
 from bise.base.errors import BadInput, BiseWarning, Lost, caution, cautions_go_to
-from bise.jobs.engines import Cluster, Task, Worker, portable
+from bise.jobs.tasks import Cluster, Task, Worker, portable
 
 AGAIN = 3
 """How often a task is begun again after the process that did it, or its machine, has died."""

@@ -14,9 +14,9 @@ from bise.base.errors import BadInput, caution
 from bise.base.plain import make_folder
 from bise.data.core.contract import Progress
 from bise.extraction.config import PRESETS
-from bise.jobs.engines import Cluster
 from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import Rho, recipe
+from bise.jobs.tasks import Cluster
 from bise.runs.folder import sole
 from bise.studies.job import KINDS, Job, config_hash, configuration
 from bise.studies.main_jobs import SIDES

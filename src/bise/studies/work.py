@@ -23,9 +23,10 @@ from bise.base.errors import BadInput, BiseWarning, caution, cautions_go_to
 from bise.data.core.contract import Progress
 from bise.engine.precision import repeatable_convolutions
 from bise.jobs import engines
-from bise.jobs.engines import Cluster, portable
+from bise.jobs import tasks as separate
 from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import AUTHORS
+from bise.jobs.tasks import Cluster, portable
 from bise.studies.job import Job, cached
 from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, row_of
@@ -155,7 +156,7 @@ def outcomes(
         _stop([process for process in workers if process.pid is not None])
 
 
-def independent(place: Place, tasks: Sequence[Task]) -> list[engines.Task]:
+def independent(place: Place, tasks: Sequence[Task]) -> list[separate.Task]:
     """The tasks, each behind the first one that makes the vanilla model, and the extraction, that it starts from."""
     makers: dict[str, str] = {}
     out = []
@@ -163,7 +164,7 @@ def independent(place: Place, tasks: Sequence[Task]) -> list[engines.Task]:
         keys = cached(task.job, place.scale, place.starts.get(task.job.recipe, ""))
         before = dict.fromkeys(makers.setdefault(key, task.key) for key in keys)
         before.pop(task.key, None)
-        out.append(engines.Task(key=task.key, given=task, after=tuple(before)))
+        out.append(separate.Task(key=task.key, given=task, after=tuple(before)))
     return out
 
 
