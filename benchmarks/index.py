@@ -30,6 +30,7 @@ COMMANDS = {
     "corruptions": "python benchmarks/corruptions.py",
     "csv_check": "python benchmarks/csv_check.py",
     "demo": "python benchmarks/demo.py --no-finetuning --out results/demo.json",
+    "engines_cpu": "python benchmarks/engines.py --rounds 3",
     "extraction_cpu": "python benchmarks/extraction.py --rho 0.95 --workers 0 --literal-batches 20"
     " --out results/extraction_cpu.json",
     "extraction_cuda": f"python benchmarks/extraction.py --scale full --seeds 10 11 12 --jobs default plain paper"
@@ -44,6 +45,7 @@ COMMANDS = {
     "madlibs_small": "python benchmarks/madlibs.py --small --seeds 0 --out results/madlibs_small.json",
     "memory": "python benchmarks/memory.py --out results/memory.json",
     "peers": "python benchmarks/peers.py",
+    "processes_cpu": "python benchmarks/processes.py --rounds 3",
     "rivals": f"python benchmarks/rivals.py {CHECKPOINTS} --out results/rivals.json",
     "shrink_table": "python benchmarks/shrink_table.py",
     "soak": "python benchmarks/soak.py --runs 200 --out results/soak.json",

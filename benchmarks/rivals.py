@@ -25,10 +25,10 @@ import torch
 
 from bise.base.files import read_json, read_tensors, write_json, write_tensors
 from bise.cli.terminal import Bars
-from bise.jobs.bench import SeedRows
 from bise.jobs.bench_plan import Plan
 from bise.jobs.bench_problems import Problem, problems_named
 from bise.jobs.bench_table import table_of
+from bise.jobs.bench_work import SeedRows
 from bise.methods.rivals.listed import METHODS
 from bise.reporting.bench_words import text_of
 from bise.studies.origin import machine, origin
@@ -104,7 +104,7 @@ def block(problem: Problem, seed: int, names: list[str], given: Any, kept: Kept,
         problems=[problem], methods=methods, seeds=[seed], select=given.select, settings=given.settings, device=device
     )
     with Bars() as bars:
-        rows = SeedRows(plan, problem, seed, None, bars, done=0)
+        rows = SeedRows(plan, problem, seed, None, bars)
         for number, name in enumerate(missing, 1):
             if time.monotonic() > until:
                 return False

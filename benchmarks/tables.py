@@ -18,11 +18,13 @@ from pathlib import Path
 import by_heart
 import callbacks
 import corruptions
+import engines
 import growth
 import last_layer
 import latency
 import madlibs
 import peers
+import processes
 import recipes
 import shrink_table
 import speed_page
@@ -39,6 +41,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "callbacks.py": callbacks.page,
     "corruptions.py": corruptions.page,
     "demo.py": demo.page,
+    "engines.py": engines.page,
     "extraction.py": lambda: speed_page.extraction("extraction_cuda.json"),
     "extraction.py agreement": lambda: speed_page.agreement("extraction_cuda.json"),
     "extraction.py small": lambda: speed_page.extraction("extraction_cpu.json"),
@@ -48,6 +51,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "madlibs.py": madlibs.page,
     "memory.py": growth.memory_page,
     "peers.py": peers.page,
+    "processes.py": processes.page,
     "recipes.py": recipes.page,
     "shrink_table.py": shrink_table.page,
     "throughput.py": speed_page.throughput,

@@ -63,6 +63,12 @@ os.environ |= {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_TRACKING_URI": Path("r
 bise.to_mlflow()({"epoch": 1, "worst_group": audit.worst_group})
 assert list(Path("runs").rglob("worst_group"))
 """,
+    "cluster": """
+from bise.jobs.engines import results
+from bise.jobs.tasks import Cluster, Task
+tasks = [Task(key="a", given=[1, 2]), Task(key="b", given=[3], after=("a",))]
+assert list(results(lambda: sum, tasks, Cluster())) == [("a", 3), ("b", 3)]
+""",
     "studies": "import bise.studies.drawing, matplotlib.pyplot",
 }
 """What each extra is for; an extra without a line here is an error, and a test says so."""

@@ -13,6 +13,8 @@ from torch.utils.data import TensorDataset
 import bise
 from bise.data import Labelled
 from bise.engine.processes import rank, together
+from bise.methods.rivals.listed import METHODS
+from bise.methods.shared.interface import Setting
 from conftest import toy, toy_model, trained
 
 SHORT = {"steps": 20, "upsilon": 2, "head_epochs": 3, "early_stop": False, "tau_min": 0.02, "graphs": False}
@@ -94,6 +96,33 @@ def text() -> dict[str, torch.Tensor]:
     return found(bise.extract(model, samples, config=config))
 
 
+def methods() -> dict[str, torch.Tensor]:
+    """What methods of a comparison make of a vanilla model, or anew: those with a loss of their own, and others."""
+    vanilla = trained(toy_model(), toy()).double()
+    budget = bise.TrainConfig(epochs=2, batch_size=31, lr=0.05, graphs=False)
+    out = {}
+    for name in ALIKE:
+        method = METHODS[name]
+        setting = Setting(train=budget, finetune=budget, device=torch.device("cpu"))
+        wide = double if name != "dfa" else lambda data: data  # its heads are of fp32
+        train, val = wide(toy(200)), wide(toy(100, rho=1 / 3, seed=1))
+
+        def anew(which: int, single: bool = name == "dfa") -> torch.nn.Module:
+            return toy_model(seed=which) if single else toy_model(seed=which).double()
+
+        start = vanilla if method.starts == "vanilla" else anew
+        made = method.run(start, train, val, method.config, setting)
+        if isinstance(made, bise.Subnetwork):
+            out |= {f"{name}.scores.{site}": scores for site, scores in made.scores.items()}
+            made = made.bare()
+        out |= {f"{name}.{key}": tensor for key, tensor in made.state_dict().items() if tensor.is_floating_point()}
+    return out
+
+
+ALIKE = (
+    "erm", "rwg", "group-dro", "jtt", "lff", "end", "bias-balance", "bcon", "di", "lnl", "dfa", "cnc", "ffw",
+    "ffw-units", "dfr", "leace", "first-order",
+)  # fmt: skip
 JOBS = {
     "default": extraction,
     "paper": lambda: extraction(sampler="natural", weights="paper", mi="conflicting", collapse="undo"),
@@ -105,6 +134,7 @@ JOBS = {
     "finetuning": lambda: finetuning(),
     "refit": lambda: refit(),
     "text": lambda: text(),
+    "methods": lambda: methods(),
 }
 
 
@@ -113,7 +143,7 @@ def main() -> None:
     with together():
         tensors = JOBS[sys.argv[1]]()
         if rank() == 0:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, sys.argv[2])
+            save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, sys.argv[2])
 
 
 if __name__ == "__main__":

@@ -11,11 +11,16 @@ import typer
 from bise.base.output import one_line, show_json
 from bise.cli.guard import guard
 from bise.cli.own import own_data
+from bise.cli.several import workplace
 from bise.cli.shared import (
+    AddressOption,
+    CpusOption,
     DataOption,
     DataRootOption,
     DeviceOption,
+    EngineOption,
     EveryOption,
+    GpusOption,
     JsonOption,
     ModelOption,
     ResumeOption,
@@ -47,6 +52,10 @@ def bench(
     limit: Annotated[int | None, typer.Option(help="Draw only so many samples of each split, for a trial.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/bench"),
     device: DeviceOption = "auto",
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
     data_root: DataRootOption = None,
     listed: Annotated[bool, typer.Option("--list", help="Name the methods, and what each needs.")] = False,
     resume: ResumeOption = False,
@@ -55,25 +64,38 @@ def bench(
 ) -> None:
     """Which method suits the problem: all of them on the same data, budget, selection and seeds."""
     with guard(resumable=True):
-        from bise.methods.rivals.listed import METHODS, methods_named
+        from bise.methods.rivals.listed import METHODS
 
         if listed:
             _show_list(METHODS)
             return
         from bise.base.files import finite
-        from bise.cli.terminal import Bars
+        from bise.cli.filling import Filling
         from bise.jobs.bench import compare
-        from bise.jobs.bench_plan import Plan
-        from bise.jobs.bench_sources import problems_of, seeds_of
+        from bise.jobs.bench_sources import Asked
+        from bise.jobs.bench_work import Elsewhere
+        from bise.jobs.engines import engine_named
         from bise.jobs.python_sources import device_named
 
-        problems, about = problems_of(datasets, model, data, weights, own, root=data_root, limit=limit, epochs=epochs)
-        plan = Plan(
-            problems=problems, methods=methods_named(methods), seeds=seeds_of(seeds), select=select, settings=settings,
-            against=against, device=device_named(device), every=checkpoint_every,
+        cluster = engine_named(engine, address, cpus, gpus)
+        where = str(device_named(device)) if cluster is None else cluster.device(device)
+        asked = Asked(
+            methods=methods, datasets=datasets, model=model, data=data, weights=weights, own=own, root=data_root,
+            limit=limit, epochs=epochs, seeds=seeds, select=select, settings=settings, against=against, device=where,
+            every=checkpoint_every,
         )  # fmt: skip
-        with Bars() as bars:
-            summary = compare(plan, out, resume=resume, progress=bars, about=about)
+        plan = asked.plan()
+        elsewhere = None if cluster is None else Elsewhere(cluster=cluster, plan=asked.plan)
+        with Filling(plan) as bars:
+            summary = compare(
+                plan,
+                workplace(out),
+                resume=resume,
+                progress=bars,
+                about=asked.about(),
+                elsewhere=elsewhere,
+                arrived=bars.arrived,
+            )
         if as_json:
             show_json(finite(summary))
         else:

@@ -11,7 +11,15 @@ from bise.base.options import either
 from bise.base.output import show, show_json
 from bise.cli.completing import one_of
 from bise.cli.guard import guard
-from bise.cli.shared import DataRootOption, DeviceOption, JsonOption
+from bise.cli.shared import (
+    AddressOption,
+    CpusOption,
+    DataRootOption,
+    DeviceOption,
+    EngineOption,
+    GpusOption,
+    JsonOption,
+)
 from bise.extraction.config import PRESETS
 
 
@@ -49,6 +57,10 @@ def reproduce(
     processes: Annotated[
         int, typer.Option(help="Jobs at a time, each in a process of its own; rows then have no seconds.")
     ] = 1,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
     device: DeviceOption = "auto",
     weights: Annotated[
         str | None, typer.Option(help="Where ResNet-18 or BERT starts: imagenet, scratch, or a file.")
@@ -68,12 +80,14 @@ def reproduce(
     with guard(how="the same command goes on behind the last row that was written"):
         from bise.base.errors import BadInput
         from bise.cli.terminal import Bars
+        from bise.jobs.engines import engine_named
         from bise.studies.catalogue import studies_named
         from bise.studies.page import write_page
         from bise.studies.reproduction import Limits
         from bise.studies.reproduction import reproduce as carry_out
         from bise.studies.scale import scale_named
 
+        cluster = engine_named(engine, address, cpus, gpus)
         chosen = scale_named(scale)
         if compiled:
             chosen = chosen.compiled()
@@ -105,6 +119,7 @@ def reproduce(
                     weights=weights,
                     root=data_root,
                     processes=processes,
+                    cluster=cluster,
                     progress=bars,
                     tell=(lambda line: None) if as_json else show,
                 )

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from bise.base.errors import Lost
 
-TOGETHER = ("demo", "train", "extract", "finetune", "refit", "audit")
+TOGETHER = ("demo", "train", "extract", "finetune", "refit", "audit", "bench")
 """The commands that share their work; of the others the first process does all."""
 
 

@@ -10,6 +10,7 @@ import typer
 from bise.base.names import NETWORKS
 from bise.base.options import either
 from bise.cli.completing import DEVICES, one_of
+from bise.jobs.engines import ENGINES
 
 MODEL = (
     "package.module:function that returns the model; it is imported and run. Or a library's name for it, of which no"
@@ -39,6 +40,18 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(min=0, help="Processes that read ahead; default up to 4 for picture files, else 0."),
 ]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="Where runs are done: local, one at a time, or ray, on a cluster.", autocompletion=one_of(ENGINES)
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="Of a Ray cluster that is there; default one on this machine, while the command runs."),
+]
+CpusOption = Annotated[float | None, typer.Option(help="CPUs for each run on a cluster; default 1.")]
+GpusOption = Annotated[float | None, typer.Option(help="GPUs for each run on a cluster, or a fraction: 0.25.")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, where it was stopped.")]
 EveryOption = Annotated[
     float, typer.Option("--checkpoint-every", min=0, help="Seconds between checkpoints, for --resume.")

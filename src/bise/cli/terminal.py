@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -66,7 +66,7 @@ class Bars:
         self.running: dict[str, tuple[float, int, int, int]] = {}  # since when, from where, done, total
         self.told = time.monotonic()
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> Self:
         self.progress.start()
         return self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bise.base.errors import BadInput
 from bise.engine.precision import autocast
+from bise.engine.processes import whole_batch
 from bise.network.outputs import call, class_logits, device_of
 from bise.network.subnetwork import pooled
 
@@ -40,22 +41,21 @@ class Learner(nn.Module):
         return self.network(*args, **kwargs)
 
     def loss(self, x: Any, index: Tensor) -> Tensor:
-        """What one step minimises, for the samples `index` [n] of the training set."""
+        """What one step minimises, for the samples `index` [n] of the training set; each of several processes asks."""
         raise NotImplementedError
 
     def begin(self, epoch: int, epochs: int) -> None:
         """Told before each epoch, counted from 1; what follows from that goes into buffers."""
 
-    def logits(self, x: Any, network: nn.Module | None = None, run: Callable[..., Any] | None = None) -> Tensor:
-        """[n, C] in fp32, of the network or of another one, or of what `run` does with it."""
-        network = self.network if network is None else network
-        with autocast(self.precision, device_of(network)):
-            return class_logits(call(run or network, x)).float()  # type: ignore[arg-type]
+    def logits(self, x: Any, network: nn.Module | None = None) -> Tensor:
+        """[n, C] in fp32, of the network or of another one."""
+        (found,) = self.whole(x, lambda part: [class_logits(call(network or self.network, part))])
+        return found
 
     def both(
         self, x: Any, network: nn.Module | None = None, run: Callable[..., Any] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(logits [n, C], bottleneck z [n, d]) in fp32."""
+        """(logits [n, C], bottleneck z [n, d]) in fp32, of the network or of another one, or of what `run` does."""
         network = self.network if network is None else network
         if self.bottleneck is None:
             raise BadInput("this learner has no bottleneck; name it")
@@ -64,8 +64,23 @@ class Learner(nn.Module):
         def note(_: nn.Module, args: tuple[Any, ...]) -> None:
             caught[:] = [pooled(args[0])]
 
+        def forward(part: Any) -> list[Tensor]:
+            logits = class_logits(call(run or network, part))  # type: ignore[arg-type]
+            return [logits, *caught]
+
         handle = network.get_submodule(self.bottleneck).register_forward_pre_hook(note)
         try:
-            return self.logits(x, network, run), caught[0].float()
+            logits, z = self.whole(x, forward)
         finally:
             handle.remove()
+        return logits, z
+
+    def whole(self, x: Any, forward: Callable[[Any], Sequence[Tensor]]) -> list[Tensor]:
+        """What `forward` gives for the batch, in fp32; several processes share its rows, and each gets all of them."""
+
+        def run(part: Any) -> list[Tensor]:
+            with autocast(self.precision, device_of(self.network)):
+                found = forward(part)
+            return [tensor.float() for tensor in found]
+
+        return list(whole_batch(run, x))

@@ -7,7 +7,7 @@ counts, gradients, and rows of logits and features. One process, which is rank 0
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -152,6 +152,36 @@ class _Total(torch.autograd.Function):
 
 def _summed(x: Tensor) -> Tensor:
     return _Total.apply(x)  # type: ignore[no-untyped-call]
+
+
+class _Gathered(torch.autograd.Function):
+    """The rows of all processes; what comes back for them from every process is summed."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: Sequence[int]) -> Tensor:
+        return torch.cat(gathered(rows, sizes))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        whole = total(gradients[0])[0]
+        return whole[share(len(whole))], None
+
+
+def whole_batch(run: Callable[[Any], Sequence[Tensor]], x: Any) -> Sequence[Tensor]:
+    """What `run` gives for a batch, [n, …] each: every process runs its rows, and has all of them afterwards.
+
+    For a loss over the whole batch that each process computes. The gradients of all processes, summed, are those of
+    the sum of their losses.
+    """
+    if count() == 1:
+        return run(x)
+    n = len(next(iter(x.values())) if isinstance(x, Mapping) else x)
+    sizes = [len(range(n)[share(n, of)]) for of in range(count())]
+    own = sizes[rank()]
+    rows = share(n) if own else slice(0, 1)  # a network may not bear a batch of none
+    with idle(not own):
+        found = run({name: part[rows] for name, part in x.items()} if isinstance(x, Mapping) else x[rows])
+    return [_Gathered.apply(tensor[:own], sizes) for tensor in found]  # type: ignore[no-untyped-call]
 
 
 @contextmanager

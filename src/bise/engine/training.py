@@ -124,8 +124,6 @@ class _Training:
         self.sampler: Draws = Sampler(len(cells), even) if sampler is None else sampler
         self.learner = sub.network if isinstance(sub.network, Learner) else None
         if self.learner is not None:
-            if count() > 1:
-                raise BadInput("a method with a loss of its own runs in one process; start it without torchrun")
             self.learner.precision = self.precision
         weights = sample_weights(cells, config.weights, config.balance)
         self.weights = None if weights is None else weights.float().to(inputs.device)
@@ -138,11 +136,20 @@ class _Training:
             self.priors = margins(cells, config.margin, classes, inputs.device)
         self.network: Any = sub
         """The same, or compiled."""
-        self.steps = Steps(self._update, inputs, config.batch_size, state=self._changing, graphs=config.graphs)
+        self.steps = Steps(
+            self._update,
+            inputs,
+            config.batch_size,
+            state=self._changing,
+            graphs=config.graphs,
+            shared=self.learner is None,
+        )
         self.history: list[dict[str, Any]] = []
         self.best: tuple[float, dict[str, Tensor]] | None = None
         self.began = generator_states(self.generators)
         """The generators at the start of this epoch, from which its order is drawn."""
+        self.concluded = False
+        """Whether the checkpoint held the result already."""
         self.done: Tensor | None = None
         """The figures of this epoch's steps that were taken before a stop."""
 
@@ -177,10 +184,11 @@ class _Training:
 
     def _update(self, x: Any, index: Tensor) -> Tensor:
         """One step of the optimizer; returns the loss and the size of its gradient."""
-        loss, samples = self._cross_entropy(x, index) if self.learner is None else (self.learner.loss(x, index), None)
+        # a learner's loss is one over the whole batch, in every process alike
+        loss = self._cross_entropy(x, index) if self.learner is None else self.learner.loss(x, index) / count()
         # not backward(): what accumulates gradients remembers a stream, and a recording has its own
         gradients = list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
-        if samples is not None:
+        if count() > 1:
             reached = [k for k, gradient in enumerate(gradients) if gradient is not None]
             loss, *sums = total(loss, *(gradients[k] for k in reached))
             for k, gradient in zip(reached, sums, strict=True):
@@ -192,15 +200,15 @@ class _Training:
         self.optimizer.step()
         return torch.stack([loss.detach(), size.to(loss.dtype)])
 
-    def _cross_entropy(self, x: Any, index: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss of a network that brings none, and how many samples all processes have where there are several."""
+    def _cross_entropy(self, x: Any, index: Tensor) -> Tensor:
+        """The loss of a network that brings none: this process's part of the batch's."""
         with autocast(self.precision, self.inputs.device):
             logits = class_logits(call(self.network, x))
         weights = None if self.weights is None else self.weights[index]
         b = self.b[index] if self.priors else None
         each = cross_entropies(own_rows(logits, index), self.y[index], b=b, priors=self.priors)
         samples = None if count() == 1 else total(each.new_tensor(len(index)))[0]
-        return weighted_mean(each, weights, samples), samples
+        return weighted_mean(each, weights, samples)
 
     def _changing(self) -> Iterator[Tensor]:
         """Every tensor that a step changes."""
@@ -230,6 +238,7 @@ class _Training:
         _put(self.sub, under_prefix(tensors, "own."))
         self.history = state["history"]
         if len(self.history) == self.config.epochs:  # nothing but the result was kept
+            self.concluded = True  # and isn't written again: others may be reading it
             return
         restore_optimizer(self.optimizer, tensors)
         restore_generators(self.generators, tensors)
@@ -245,7 +254,7 @@ class _Training:
             parameter.requires_grad_(False)
             parameter.grad = None
         self.sub.eval()
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and not self.concluded:
             result = {f"own.{name}": tensor for name, tensor in _owned(self.sub).items()}
             self.checkpoint.conclude(result, {"history": self.history})
 

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from bise.base.errors import BadInput
 from bise.base.plain import remove_folder
-from bise.data.core.cells import Cells
-from bise.data.core.contract import Labelled, Progress, labels, unloaded
-from bise.data.core.identity import hashes, identities
+from bise.data.core.contract import Progress, unloaded
 from bise.engine.config import TrainConfig
-from bise.jobs.bench_plan import SELECTS, Plan
-from bise.jobs.bench_problems import OWN, Problem, like_train, own_problem
-from bise.jobs.bench_rows import Block, metered, row, vanilla_row
+from bise.jobs.bench_plan import Plan
+from bise.jobs.bench_problems import OWN, own_problem
 from bise.jobs.bench_table import table_of
+from bise.jobs.bench_work import Elsewhere, Rows, tasks_of
+from bise.jobs.engines import results
 from bise.jobs.python_sources import device_named
 from bise.methods.rivals.listed import METHODS, methods_named
-from bise.methods.shared.interface import Method, Setting, Tally
-from bise.methods.shared.stages import train_stage
-from bise.network.twin import duplicate
+from bise.methods.shared.interface import Method
 from bise.reporting.bench_words import text_of
 from bise.reporting.writing import add_report
 from bise.runs.folder import Run
+
+Arrived = Callable[[Mapping[str, Any]], None]
+"""Told of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,24 +151,28 @@ def compare(
     resume: bool = False,
     progress: Progress | None = None,
     about: Mapping[str, Any] | None = None,
+    elsewhere: Elsewhere | None = None,
+    arrived: Arrived = lambda row: None,
 ) -> dict[str, Any]:
-    """Every row of the plan, and what follows from them; `about` is noted in the run's configuration."""
+    """Every row of the plan, and what follows from them; `about` is noted in the run's configuration.
+
+    `arrived` is told of each row as soon as it is there. A comparison that is done `elsewhere` needs a run folder.
+    """
     if out is None:
-        return _rows(plan, None, progress)
+        return _summary(plan, None, progress, elsewhere, arrived)
     with Run(out, plan.as_config() | dict(about or {}), job="bench", resume=resume, every=plan.every) as run:
         if run.finished is not None:
             return run.finished
-        summary = _rows(plan, run, progress)
+        summary = _summary(plan, run, progress, elsewhere, arrived)
         run.finish(summary)
         add_report(run.folder)
         return summary
 
 
-def _rows(plan: Plan, run: Run | None, progress: Progress | None) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
-    for problem in plan.problems:
-        for seed in plan.seeds:
-            rows += SeedRows(plan, problem, seed, run, progress, done=len(rows)).all()
+def _summary(
+    plan: Plan, run: Run | None, progress: Progress | None, elsewhere: Elsewhere | None, arrived: Arrived
+) -> dict[str, Any]:
+    rows = _rows(plan, run, progress, elsewhere, arrived)
     if not any("figures" in one for one in rows):
         raise BadInput(f"no method could run: {rows[0].get('skipped') or rows[0].get('failed')}")
     return {
@@ -183,158 +188,36 @@ def _rows(plan: Plan, run: Run | None, progress: Progress | None) -> dict[str, A
     }
 
 
-class SeedRows:
-    """The rows of one data set and seed; data and the vanilla model are there once a row asks for them."""
+def _rows(
+    plan: Plan, run: Run | None, progress: Progress | None, elsewhere: Elsewhere | None, arrived: Arrived
+) -> list[dict[str, Any]]:
+    """Those that the run holds already, and the others as they come."""
+    states = None if run is None else run.kept
+    found: dict[str, dict[str, Any]] = {}
 
-    def __init__(
-        self, plan: Plan, problem: Problem, seed: int, run: Run | None, progress: Progress | None, *, done: int
-    ) -> None:
-        self.plan, self.problem, self.seed, self.run, self.progress = plan, problem, seed, run, progress
-        self.done = done
-        self.block: Block | None = None
-        self.refused = ""
-        """Why there can be no block."""
-        self.about: dict[str, Any] = {}
-        """The vanilla model's row."""
+    def keep(key: str, row: dict[str, Any]) -> None:
+        found[key] = row if states is None else states.once(key, lambda: row)
+        if states is not None and row["method"] != "vanilla":  # whose weights the others begin with
+            remove_folder(states.of(key))
+        arrived(found[key])
+        if progress is not None:
+            progress("comparing", len(found), plan.rows)
 
-    def all(self) -> list[dict[str, Any]]:
-        self._tell(0)
-        found = [self._once("vanilla", self.vanilla)]
-        self._tell(1)
-        for number, method in enumerate(self.plan.methods, 2):
-            found.append(self._once(method.name, lambda method=method: self.row(method)))  # type: ignore[misc]
-            self._tell(number)
-        return found
-
-    def _tell(self, number: int) -> None:
-        if self.progress is not None:
-            self.progress("comparing", self.done + number, self.plan.rows)
-
-    def _once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        return make() if self.run is None else self.run.once(self._part(name), make)
-
-    def _part(self, name: str) -> str:
-        return re.sub(r"[^\w.-]+", "_", f"{self.problem.name}-{self.seed}-{name}")
-
-    def vanilla(self) -> dict[str, Any]:
-        """The row of the model that others start from."""
-        if self._ready() is None:
-            return {"method": "vanilla", "dataset": self.problem.name, "seed": self.seed, "skipped": self.refused}
-        return self.about
-
-    def row(self, method: Method) -> dict[str, Any]:
-        """The row of a method, done now."""
-        block = self._ready()
-        if block is None:
-            return {"method": method.name, "dataset": self.problem.name, "seed": self.seed, "skipped": self.refused}
-        if self.run is None:
-            return row(method, block, settings=self.plan.settings)
-        states = self.run.states / f"{self._part(method.name)}.states"
-        whole = not states.exists()
-        kept = replace(block.setting, states=states, key=f"{self.run.key}/{self._part(method.name)}")
-        found = row(method, replace(block, setting=kept), settings=self.plan.settings, whole=whole)
-        remove_folder(states)
-        return found
-
-    def _ready(self) -> Block | None:
-        if self.block is None and not self.refused:
-            try:
-                self.block = self._begin()
-            except BadInput as error:
-                if isinstance(error, _Changed):
-                    raise
-                self.refused = " ".join(str(error).split())
-        return self.block
-
-    def _begin(self) -> Block:
-        parts = dict(self.problem.splits(self.seed))
-        self._check_same(parts)
-        train, cells = _train_of(parts["train"], self.progress)
-        val = self._val(parts.get("val"), cells, has_bias=train.b is not None)
-        if parts.get("test") is None:
-            raise BadInput(f"{self.problem.name} has no test, on which methods could be compared; give one")
-        setting = Setting(
-            train=replace(self.problem.train, seed=self.seed),
-            finetune=replace(self.problem.finetune, seed=self.seed),
-            seed=self.seed,
-            device=self.plan.device,
-            selects=self.plan.select != "last",
-            selection=SELECTS[self.plan.select],
-            every=self.plan.every,
-            progress=self.progress,
-        )
-        given = self.problem.vanilla
-        block = Block(
-            problem=self.problem,
-            seed=self.seed,
-            train=train,
-            val=val,
-            test=parts["test"],
-            cells=cells,
-            vanilla=nn.Identity() if given is None else duplicate(given).to(self.plan.device).eval(),
-            setting=setting,
-        )
-        return self._with_vanilla(block)
-
-    def _with_vanilla(self, block: Block) -> Block:
-        """The block with the model that others start from, the last epoch of a plain training, and its row."""
-        if self.problem.vanilla is not None:
-            self.about = vanilla_row(block, None, 0)
-            return block
-        tally, part = Tally(), self._part("vanilla")
-        states = None if self.run is None else self.run.states / f"{part}.states"
-        key = "" if self.run is None else f"{self.run.key}/{part}"
-        whole = states is None or not states.exists()
-        setting = replace(block.setting, tally=tally, states=states, key=key)
-        with metered(setting.device) as meter:
-            fresh = self.problem.make(self.seed).to(setting.device)
-            how: dict[str, Any] = {"part": "vanilla", "select": False, "need_bias": False}
-            model = train_stage(fresh, block.train, None, setting, **how)
-        block = replace(block, vanilla=model)
-        self.about = vanilla_row(block, meter if whole else None, tally.samples)
-        return block
-
-    def _val(self, val: Any, cells: Cells, *, has_bias: bool) -> Any:
-        """val by the comparison's rule."""
-        if val is None and self.plan.select != "last":
-            raise BadInput(
-                f'{self.problem.name} has no val, so that select="{self.plan.select}" can\'t select by it; give one, or'
-                ' use select="last"'
-            )
-        if self.plan.select == "biased-val":
-            if not has_bias:
-                raise BadInput("train has no bias labels, so that val can't be drawn like it; select otherwise")
-            return like_train(val, cells, self.seed)
-        return val
-
-    def _check_same(self, parts: Mapping[str, Any]) -> None:
-        """Refuse data that changed since the comparison was begun."""
-        if self.run is None:
-            return
-        now = hashes(identities(parts))
-        then = self.run.once(self._part("data"), lambda: dict(now))
-        if {name: then.get(name) for name in now} != now:
-            raise _Changed(
-                f"the data of {self.problem.name} changed since {self.run.folder} was begun, so that its rows couldn't"
-                " be compared; bring them back, or choose another folder with out=…"
-            )
+    tasks = tasks_of(plan)
+    for task in tasks:
+        if states is not None and states.has(task.key):
+            keep(task.key, states.once(task.key, dict))
+    missing = [task for task in tasks if task.key not in found]
+    if progress is not None:
+        progress("comparing", len(found), plan.rows)
+    make = partial(Rows, partial(_itself, plan), states, progress)
+    if elsewhere is not None:
+        make = partial(Rows, elsewhere.plan, states, alone=False)
+    with closing(results(make, missing, elsewhere.cluster if elsewhere else None)) as stream:
+        for key, row in stream:
+            keep(key, row)
+    return [found[task.key] for task in tasks]
 
 
-class _Changed(BadInput):
-    """Data that aren't what they were: the comparison can't go on."""
-
-
-def _train_of(train: Any, progress: Progress | None) -> tuple[Labelled, Cells]:
-    """train with its labels known, and its cells; without bias labels those have one bias that says nothing."""
-    if train is None:
-        raise BadInput("there is no train, from which to learn; give one")
-    if isinstance(train, Labelled):
-        cells = labels(train, need_bias=False, progress=progress)
-    else:
-        cells = labels(train, need_bias=False, progress=progress)
-        sample = train[0]
-        has = isinstance(sample, (tuple, list)) and len(sample) == 3
-        train = Labelled(train, y=cells.y, b=cells.b if has else None, classes=cells.classes)
-    if len(torch.unique(cells.y)) < 2:
-        raise BadInput("train holds one class only; it needs at least two")
-    return train, cells
+def _itself(plan: Plan) -> Plan:
+    return plan

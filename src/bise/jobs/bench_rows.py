@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.base.errors import BadInput, caution
+from bise.base.errors import BadInput, Lost, caution
 from bise.data.core.cells import Cells
 from bise.engine.inputs import Inputs
 from bise.engine.validation import Validation
@@ -95,6 +95,8 @@ def row(method: Method, block: Block, *, settings: int, whole: bool = True) -> d
         found |= figures(block, model)
     except BadInput as error:
         return about | {"skipped": " ".join(str(error).split())}
+    except Lost:  # with another process; the others can't go on either
+        raise
     except Exception as error:  # a method's code, or a user's, may fail in any way, and the others go on
         what = " ".join(str(error).split()) or "no message"
         caution(f"{method.name} failed on {block.problem.name}, seed {block.seed} ({type(error).__name__}: {what})")

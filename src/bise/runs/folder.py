@@ -25,6 +25,7 @@ from bise.data.core.identity import is_older
 from bise.engine.checkpoints import EVERY, key_of
 from bise.runs.log import append_log, check_tensorboard, rows_of_others
 from bise.runs.schema import read, read_bare
+from bise.runs.states import States
 
 CONFIGURATIONS = {"finetune": "finetune.json", "refit": "refit.json", "front": "front.json"}
 """{job: its configuration's file}: config.json but for a job that adds to another one's run."""
@@ -222,12 +223,14 @@ class Run:
         """Where a part of the job keeps its state."""
         return self.states / f"{part}.safetensors"
 
+    @property
+    def kept(self) -> States:
+        """The job's parts, as other processes can write theirs too."""
+        return States(run=self.folder, folder=self.states, key=self.key)
+
     def once(self, part: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What `make` gives, as JSON knows it; kept, so that it isn't made again after a stop."""
-        path = self.states / f"{part}.json"
-        if not path.exists():
-            write_json(path, make())
-        return read_bare(path)
+        return self.kept.once(part, make)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write the summary; what is still to come, the report, may fail without harm."""

@@ -148,6 +148,31 @@ def extract_part(job: Job, scale: Scale) -> dict[str, Any]:
     return out | {name: value for name, value in odd.items() if value}  # without them the hash stays as it was
 
 
+def vanilla_key(job: Job, scale: Scale, start: str) -> str:
+    """Under which the cache has its vanilla model."""
+    return config_hash(vanilla_part(job, scale, start))
+
+
+def extract_key(job: Job, scale: Scale, start: str) -> str:
+    """Under which the cache has its extraction."""
+    return config_hash(vanilla_part(job, scale, start) | extract_part(job, scale))
+
+
+def cached(job: Job, scale: Scale, start: str) -> list[str]:
+    """The keys of what the job takes from the cache, or makes for it."""
+    if job.kind == "count":
+        return []
+    found = [vanilla_key(job, scale, start)]
+    if job.extracts:
+        found.append(extract_key(without_reestimation(job), scale, start))
+    return found
+
+
+def without_reestimation(job: Job) -> Job:
+    """The job whose extraction it takes: BatchNorm's statistics are estimated anew after it."""
+    return replace(job, reestimate=False) if job.kind == "extract" else job
+
+
 def config_hash(config: Mapping[str, Any], *, rounding: bool = True) -> str:
     """The hash of a configuration; without `rounding` that of all which differ by their precision alone.
 

@@ -16,6 +16,7 @@ from bise.data.core.contract import Progress
 from bise.extraction.config import PRESETS
 from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import Rho, recipe
+from bise.jobs.tasks import Cluster
 from bise.runs.folder import sole
 from bise.studies.job import KINDS, Job, config_hash, configuration
 from bise.studies.main_jobs import SIDES
@@ -91,19 +92,27 @@ def reproduce(
     weights: str | None = None,
     root: Path | None = None,
     processes: int = 1,
+    cluster: Cluster | None = None,
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, int]:
     """Do what is missing of the studies; returns how many jobs were done, were known, and are left.
 
-    Several `processes` do jobs at the same time, each with data of its own; seconds are then left out of the rows.
+    Several `processes` do jobs at the same time, each with data of its own, or a `cluster` does; seconds are then left
+    out of the rows.
     """
     if processes < 1:
         raise BadInput(f"--processes {processes} is no number of processes; give 1 or more")
+    if processes > 1 and cluster is not None:
+        raise BadInput(f"--processes {processes} is for --engine local; Ray knows how many tasks its machines bear")
+    if cluster is not None:  # whose processes work elsewhere
+        results, cache_folder = results.resolve(), cache_folder.resolve()
+        root = None if root is None else root.resolve()
     with _alone(results, cache_folder):
         return _carry_out(
-            studies, scale, results, cache_folder, limits or Limits(), device, weights, root, processes, progress, tell
-        )
+            studies, scale, results, cache_folder, limits or Limits(), device, weights, root, processes, cluster,
+            progress, tell,
+        )  # fmt: skip
 
 
 def _carry_out(
@@ -116,10 +125,11 @@ def _carry_out(
     weights: str | None,
     root: Path | None,
     processes: int,
+    cluster: Cluster | None,
     progress: Progress | None,
     tell: Callable[[str], None],
 ) -> dict[str, int]:
-    device_named(device)  # refused here rather than in each process
+    device_named(device) if cluster is None else cluster.device(device)  # refused here rather than in each process
     until = None if limits.minutes is None else time.time() + 60 * limits.minutes
     files = {study.name: read_rows(results / f"{study.name}.json", scale.name) for study in studies}
     known = known_rows(results, scale.name)
@@ -148,7 +158,9 @@ def _carry_out(
     counts = {"done": 0, "known": len(plan) - len(tasks), "left": 0}
     numbers = {key: number for number, key in enumerate(plan, 1)}
     lacking: dict[str, str] = {}
-    with closing(outcomes(place, tasks, progress)) as stream:  # whose processes end with it, whatever happens here
+    with closing(
+        outcomes(place, tasks, progress, cluster)
+    ) as stream:  # whose processes end with it, whatever happens here
         for found in stream:
             item = plan[found.key]
             if found.row is None:

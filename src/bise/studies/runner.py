@@ -33,10 +33,13 @@ from bise.studies.job import (
     Job,
     config_hash,
     extract_config,
+    extract_key,
     extract_part,
     finetune_config,
     scaled_recipe,
+    vanilla_key,
     vanilla_part,
+    without_reestimation,
 )
 from bise.studies.scale import Scale
 
@@ -113,7 +116,7 @@ class Runner:
         """The vanilla model: from memory, from the cache, or trained now."""
         data = self.splits(job)
         config = vanilla_part(job, self.scale, self.starts(job.recipe))
-        key = config_hash(config)
+        key = vanilla_key(job, self.scale, self.starts(job.recipe))
         if key not in self.vanillas:
             folder = self.kept("vanilla", key)
             made = scaled_recipe(job, self.scale)
@@ -152,7 +155,7 @@ class Runner:
         """The subnetwork: from memory, from the cache, or extracted now."""
         vanilla, data = self.vanilla(job), self.splits(job)
         config = vanilla_part(job, self.scale, self.starts(job.recipe)) | extract_part(job, self.scale)
-        key = config_hash(config)
+        key = extract_key(job, self.scale, self.starts(job.recipe))
         if key not in self.subs:
             folder = self.kept("extract", key)
             if (folder / "record.json").exists():
@@ -235,7 +238,7 @@ def _vanilla(runner: Runner, job: Job) -> dict[str, Any]:
 
 def _extracted(runner: Runner, job: Job) -> dict[str, Any]:
     """Figures of the best mask, of the last one under `last`, and of the best by other selections under `by`."""
-    sub = runner.extraction(replace(job, reestimate=False) if job.reestimate else job)
+    sub = runner.extraction(without_reestimation(job))
     record = sub.record
     out = _origin(runner.vanilla(job), sub) | {"precision": record["precision"], "seconds": record["seconds"]}
     out |= {name: record[name] for name in ("phases", "selection", "stopped", "notes", "quality") if record.get(name)}

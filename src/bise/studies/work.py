@@ -9,22 +9,25 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bise.base.errors import BadInput, BiseWarning, Unwritable, caution, cautions_go_to
+from bise.base.errors import BadInput, BiseWarning, caution, cautions_go_to
 from bise.data.core.contract import Progress
 from bise.engine.precision import repeatable_convolutions
+from bise.jobs import engines
+from bise.jobs import tasks as separate
 from bise.jobs.python_sources import device_named
 from bise.jobs.recipes import AUTHORS
-from bise.studies.job import Job
+from bise.jobs.tasks import Cluster, portable
+from bise.studies.job import Job, cached
 from bise.studies.main_jobs import SIDES
 from bise.studies.results import Row, row_of
 from bise.studies.runner import Runner
@@ -73,6 +76,7 @@ class Place:
     until: float | None
     """The time, by the clock on the wall, after which no job is begun."""
     processes: int = 1
+    """At a time; several on a cluster, which knows how many."""
 
 
 class Worker:
@@ -119,8 +123,15 @@ class Worker:
         return where not in self.lacking
 
 
-def outcomes(place: Place, tasks: Sequence[Task], progress: Progress | None = None) -> Generator[Outcome]:
+def outcomes(
+    place: Place, tasks: Sequence[Task], progress: Progress | None = None, cluster: Cluster | None = None
+) -> Generator[Outcome]:
     """What comes of each task, as soon as it is done; tasks on the same data must follow one another."""
+    if cluster is not None:
+        make = partial(Worker, replace(place, processes=2, device=cluster.device(place.device)))
+        for _, outcome in engines.results(make, independent(place, tasks), cluster):
+            yield outcome
+        return
     groups = _by_data(tasks)
     place = replace(place, processes=max(1, min(place.processes, len(groups))))
     if place.processes == 1:
@@ -143,6 +154,18 @@ def outcomes(place: Place, tasks: Sequence[Task], progress: Progress | None = No
             process.join(PATIENCE)
     finally:
         _stop([process for process in workers if process.pid is not None])
+
+
+def independent(place: Place, tasks: Sequence[Task]) -> list[separate.Task]:
+    """The tasks, each behind the first one that makes the vanilla model, and the extraction, that it starts from."""
+    makers: dict[str, str] = {}
+    out = []
+    for task in tasks:
+        keys = cached(task.job, place.scale, place.starts.get(task.job.recipe, ""))
+        before = dict.fromkeys(makers.setdefault(key, task.key) for key in keys)
+        before.pop(task.key, None)
+        out.append(separate.Task(key=task.key, given=task, after=tuple(before)))
+    return out
 
 
 def _by_data(tasks: Sequence[Task]) -> list[list[Task]]:
@@ -238,7 +261,7 @@ def _serve(place: Place, waiting: Any, done: Any) -> None:
                 for task in group:
                     done.put(worker(task))
     except Exception as error:
-        done.put(_portable(error))
+        done.put(portable(error))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is leaving already
 
@@ -249,15 +272,3 @@ def _leave_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _portable(error: Exception) -> Exception:
-    """The error as it can be sent to another process, with its traceback as a note."""
-    if isinstance(error, Unwritable):
-        out: Exception = Unwritable(error.errno, error.strerror, error.filename)
-    elif isinstance(error, BadInput):
-        out = BadInput(str(error))
-    else:
-        out = RuntimeError(f"{type(error).__name__} in one of the processes: {error}")
-    out.add_note("".join(traceback.format_exception(error)))
-    return out

@@ -24,11 +24,10 @@ from bise.base.options import check_options, option
 from bise.data.core.contract import labels
 from bise.engine.inputs import Inputs
 from bise.engine.learners import Learner
-from bise.engine.precision import autocast
 from bise.methods.shared.interface import Setting, Start, fresh
 from bise.methods.shared.losses import by_class, generalised, relative_difficulty, running
 from bise.methods.shared.stages import drawn_by, last_linear, train_stage
-from bise.network.outputs import call, device_of, logits_tensor
+from bise.network.outputs import call, logits_tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +84,7 @@ class _Learner(Learner):
         self.swapping.fill_(float(epoch > self.config.after * epochs))
 
     def loss(self, x: Any, index: Tensor) -> Tensor:
-        with autocast(self.precision, device_of(self.network)):
-            found = call(self.network.features, x)  # type: ignore[arg-type]
-        own, biased = (z.float() for z in found)
+        own, biased = self.whole(x, lambda part: call(self.network.features, part))  # type: ignore[arg-type]
         y, c = self.y[index], self.config
         errors, easy, weights = self._branches(own, biased, y, y, index)
         other, target = biased.roll(1, 0), y.roll(1, 0)
