@@ -78,6 +78,70 @@ def test_the_form_of_transformers_loads_by_its_own_class_and_equals_the_masked_n
     assert {"bise.json", "config.json", "model.safetensors"} == set(os.listdir(tmp_path / "small"))
 
 
+def decoder(kind):
+    """A classifier of a decoder: gated feed-forward layers apart or in one weight, or GPT-2's transposed weights."""
+    library, words = transformers(), {"vocab_size": 12, "pad_token_id": 0, "num_labels": 3}
+    torch.manual_seed(0)
+    if kind == "GPT2":
+        config = library.GPT2Config(n_positions=16, n_embd=16, n_layer=2, n_head=2, **words)
+    else:
+        shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+        config = getattr(library, f"{kind}Config")(num_key_value_heads=2, max_position_embeddings=16, **shape, **words)
+    model = getattr(library, f"{kind}ForSequenceClassification")(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "sides"),
+    [
+        ("Llama", "intermediate_size", {"gate_proj": 0, "up_proj": 0, "down_proj": 1}),
+        ("Phi3", "intermediate_size", {"gate_up_proj": 0, "down_proj": 1}),
+        ("GPT2", "n_inner", {"mlp.c_fc": 1, "mlp.c_proj": 0}),
+    ],
+)
+def test_decoders_have_that_form_too(tmp_path, kind, field, sides):
+    model, example = decoder(kind), tokens()
+    masks = {name: torch.arange(units) % 4 != 0 for name, units in bise.sites(model, example).items()}
+    heads, wide = ([name for name in masks if ("attn" in name) is of_heads] for of_heads in (True, False))
+    masks[heads[0]][1] = False
+    masks[wide[0]][8:] = False  # 6 of the first layer's remain
+    sub = bise.subnetwork(model, masks, example=example)
+    found = bise.save_pretrained(sub, tmp_path / "small", example)
+    before = len(masks[wide[1]])
+    assert (found.form, found.why.split(" in ")[0]) == ("transformers", f"{field} {before} → {3 * before // 4}")
+    loaded = type(model).from_pretrained(tmp_path / "small").eval()
+    own = model.state_dict()
+    for name, tensor in loaded.state_dict().items():
+        dim = next((dim for side, dim in sides.items() if name.endswith(f"{side}.weight")), None)
+        shape = [*own[name].shape]
+        if dim is not None:
+            shape[dim] = shape[dim] * 3 // 4
+        assert name.endswith("mlp.c_fc.bias") or [*tensor.shape] == shape, name
+    for x in (example, tokens(3, 5)):
+        assert (logits(sub, x) - logits(loaded, x)).abs().max() < 1e-6 * logits(sub, x).abs().max().clamp_min(1)
+
+
+def test_a_class_with_conditions_of_its_own_goes_into_operations(tmp_path, monkeypatch):
+    """One feed-forward layer without gates, or a configuration that takes no other width."""
+    model, example = decoder("Llama"), tokens()
+    (name,) = (name for name in bise.sites(model, example) if name.endswith("layers.1.mlp.down_proj:in"))
+    with pytest.raises(NoForm, match="not every feed-forward layer of it has gates"):
+        auto_form(bise.subnetwork(model, {name: torch.arange(24) < 8}, example=example), example)
+    own = type(model.config).__setattr__
+
+    def narrow(config, key, value):
+        if key == "intermediate_size" and value % 8:
+            raise ValueError("a multiple of 8")
+        own(config, key, value)
+
+    monkeypatch.setattr(type(model.config), "__setattr__", narrow)
+    with pytest.raises(NoForm, match="LlamaForSequenceClassification takes no intermediate_size of 25"):
+        auto_form(bise.subnetwork(model, {name: torch.arange(24) < 8}, example=example), example)
+
+
 def test_every_weight_of_that_form_is_the_models_own_or_zero(tmp_path):
     model = small()
     sub, masks, wide = masked(model, tokens())
@@ -135,6 +199,21 @@ def test_operations_take_the_widths_that_shrinking_takes(tmp_path):
     found = {name: tuple(value.shape) for name, value in load_file(tmp_path / "wide/model.safetensors").items()}
     assert found == {name: tuple(value.shape) for name, value in shrunk.state_dict().items()}
     assert any(node.target is torch.ops.aten.addcmul_.default for node in shrunk.graph.nodes)
+
+
+def test_heads_that_nothing_follows_go_into_operations_too(tmp_path):
+    """ALBERT's layers share their weights, so only its pooler has gates."""
+    library = transformers()
+    torch.manual_seed(0)
+    shape = {"hidden_size": 8, "embedding_size": 8, "num_hidden_layers": 2, "intermediate_size": 8}
+    config = library.AlbertConfig(vocab_size=12, num_attention_heads=2, max_position_embeddings=16, **shape)
+    model, example = library.AlbertForSequenceClassification(config).eval(), tokens()
+    ((site, units),) = bise.sites(model, example).items()
+    sub = bise.subnetwork(model, {site: torch.arange(units) % 2 == 0}, example=example)
+    found = bise.save_pretrained(sub, tmp_path / "small", example)
+    assert (found.form, found.why) == ("operations", "not every feed-forward layer of it has gates")
+    x = tokens(3, 5)
+    assert (logits(bise.load_pretrained(tmp_path / "small"), x) - logits(sub, x)).abs().max() < 1e-6
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,74 +56,122 @@ def auto_form(sub: Subnetwork, example: Any) -> AutoForm:
     model: Any = sub.bare()
     if not is_transformers(model):
         raise NoForm(f"{type(model).__name__} is no model of transformers")
-    field, dims = _width(model)
-    before = int(getattr(model.config, field))
+    width = _width(model)
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    masks, order = sub.masks, _order(sub, model, example)
-    inner: dict[tuple[str, str], Tensor] = {}
+    masks, order = sub.masks, _order(sub, model, example, {_owner(name) for name in width.cuts})
+    inner: dict[str, Tensor] = {}
     for site in sub.sites:
         producer, consumer = _around(site, order, model)
         open_units = masks[site.name].cpu().repeat_interleave(site.spread)  # a head owns several channels
-        if _feeds(producer, consumer, dims) and site.units == before:
-            inner[str(producer), str(consumer)] = open_units
+        reads = _reads(model, consumer)
+        if consumer is not None and width.cuts.get(f"{consumer}.weight") == (reads, 1) and site.units == width.before:
+            inner[consumer] = open_units & inner.get(consumer, open_units)
         elif producer == site.module and site.spread == 1:
-            _zero(state, f"{producer}.weight", 0, open_units)
+            _zero(state, f"{producer}.weight", 1 - _reads(model, producer), open_units)
             _zero(state, f"{producer}.bias", 0, open_units)
-        elif consumer is not None and state[f"{consumer}.weight"].shape[1] == len(open_units):
-            _zero(state, f"{consumer}.weight", 1, open_units)
+        elif consumer is not None and state[f"{consumer}.weight"].shape[reads] == len(open_units):
+            _zero(state, f"{consumer}.weight", reads, open_units)
         else:
             raise NoForm(f"the units of {site.name} lie beside no linear layer")
-    layers = {name for name, dim in dims.items() if dim == 0 and name.endswith(".weight")}
-    if not inner or {f"{producer}.weight" for producer, _ in inner} != layers:
+    of = {name: _consumer(name, inner, order) for name in width.cuts}
+    if inner.keys() != _readers(model, width) or None in of.values():
         raise NoForm("not every feed-forward layer of it has gates")
     after = max(1, *(int(open_units.sum()) for open_units in inner.values()))
-    for (producer, consumer), open_units in inner.items():
-        for name, dim in ((f"{producer}.weight", 0), (f"{producer}.bias", 0), (f"{consumer}.weight", 1)):
-            if name in state:
-                state[name] = _narrowed(state[name], dim, open_units, after)
-    made = _made(model, field, after)
+    for name, (dim, parts) in width.cuts.items():
+        pieces = state[name].chunk(parts, dim)
+        state[name] = torch.cat([_narrowed(piece, dim, inner[str(of[name])], after) for piece in pieces], dim)
+    made = _made(model, width.field, after)
     made.load_state_dict(state)
-    return AutoForm(model=made, field=field, before=before, after=after, difference=_checked(sub, made, example))
+    found = _checked(sub, made, example)
+    return AutoForm(model=made, field=width.field, before=width.before, after=after, difference=found)
 
 
 def _made(model: Any, field: str, width: int) -> Any:
     """A model of the same class with another width, in the precision that it has."""
     config = copy.deepcopy(model.config)
-    setattr(config, field, width)
-    with torch.random.fork_rng(devices=[]):
-        return type(model)(config).to(next(model.parameters()).dtype).eval()
+    try:
+        setattr(config, field, width)
+        with torch.random.fork_rng(devices=[]):
+            return type(model)(config).to(next(model.parameters()).dtype).eval()
+    except Exception as error:  # of a class with conditions of its own
+        raise NoForm(f"{type(model).__name__} takes no {field} of {width}") from error
 
 
-def _width(model: Any) -> tuple[str, dict[str, int]]:
-    """(the configuration's field for the width of feed-forward layers, {parameter: its dimension of that width})."""
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+@dataclass(frozen=True)
+class _Width:
+    field: str
+    """The configuration's, for the width of feed-forward layers."""
+    before: int
+    cuts: dict[str, tuple[int, int]]
+    """{parameter: (its dimension of that width, how many times the width lies along it)}."""
+
+
+def _width(model: Any) -> _Width:
+    """Which field says the width, and which parameters it shapes: a model is made with two widths to see it."""
+    shapes = _shapes(model)
     for field in WIDTHS:
-        width = getattr(model.config, field, None)
-        if not isinstance(width, int) or isinstance(width, bool):
+        said = getattr(model.config, field, "none")
+        if not (said is None or type(said) is int):
             continue
-        wider = _made(model, field, width + 1).state_dict()
-        if wider.keys() != shapes.keys():
+        tried = said or 1  # None stands for a multiple of another width
+        ours = shapes if said else _shapes(_made(model, field, tried))
+        wider = _shapes(_made(model, field, tried + 1))
+        if not shapes.keys() == ours.keys() == wider.keys():
             continue
-        dims = {
-            name: next(
-                dim for dim, (one, other) in enumerate(zip(shape, wider[name].shape, strict=True)) if one != other
-            )
-            for name, shape in shapes.items()
-            if shape != wider[name].shape
-        }
-        if dims:
-            return field, dims
+        cuts = {}
+        for name, shape in ours.items():
+            if shape != wider[name]:
+                dim = next(dim for dim, (one, other) in enumerate(zip(shape, wider[name], strict=True)) if one != other)
+                cuts[name] = dim, wider[name][dim] - shape[dim]
+        found = {shapes[name][dim] / parts for name, (dim, parts) in cuts.items()}
+        alone = all(ours[name][dim] == parts * tried for name, (dim, parts) in cuts.items())
+        if len(found) == 1 and alone:
+            return _Width(field, int(found.pop()), cuts)
     raise NoForm(f"the configuration of {type(model).__name__} has no width of its feed-forward layers")
 
 
-def _order(sub: Subnetwork, model: nn.Module, example: Any) -> list[str]:
-    """The linear layers and the modules with gates, as they run one after another."""
-    wanted = {site.module for site in sub.sites}
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _reads(model: nn.Module, layer: str | None) -> int:
+    """The dimension of a linear layer's weight that its input meets; the Conv1D of GPT-2 has it first."""
+    return 1 if layer is None or isinstance(model.get_submodule(layer), nn.Linear) else 0
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or (
+        type(module).__name__ == "Conv1D" and type(module).__module__ == "transformers.pytorch_utils"
+    )
+
+
+def _readers(model: nn.Module, width: _Width) -> set[str]:
+    """The linear layers that take what is so wide: the last of each feed-forward layer."""
+    owners = {_owner(name): dim for name, (dim, _) in width.cuts.items() if name.endswith(".weight")}
+    return {
+        layer for layer, dim in owners.items() if _is_linear(model.get_submodule(layer)) and dim == _reads(model, layer)
+    }
+
+
+def _consumer(name: str, inner: Mapping[str, Tensor], order: list[str]) -> str | None:
+    """The last linear layer of the feed-forward layer that a parameter belongs to: the next one with gates."""
+    owner = _owner(name)
+    later = order[order.index(owner) :] if owner in order else []
+    return next((layer for layer in later if layer in inner), None)
+
+
+def _order(sub: Subnetwork, model: nn.Module, example: Any, also: set[str]) -> list[str]:
+    """The linear layers, the modules with gates and `also`, as they run one after another."""
+    wanted = {site.module for site in sub.sites} | also
     seen: list[str] = []
     handles = [
         module.register_forward_hook(lambda *_, name=name: seen.append(name))
         for name, module in model.named_modules()
-        if name in wanted or isinstance(module, nn.Linear)
+        if name in wanted or _is_linear(module)
     ]
     try:
         with torch.no_grad():
@@ -136,18 +184,13 @@ def _order(sub: Subnetwork, model: nn.Module, example: Any) -> list[str]:
 
 def _around(site: Site, order: list[str], model: nn.Module) -> tuple[str | None, str | None]:
     """The linear layers right before and right after a site."""
-    modules = dict(model.named_modules())
     place = order.index(site.module) if site.module in order else len(order)
-    linear = [isinstance(modules[name], nn.Linear) for name in order]
+    linear = [_is_linear(model.get_submodule(name)) for name in order]
     last = place if not site.at_input else place - 1
     first = place + 1 if not site.at_input else place
     before = next((order[i] for i in range(min(last, len(order) - 1), -1, -1) if linear[i]), None)
     after = next((order[i] for i in range(first, len(order)) if linear[i]), None)
     return before, after
-
-
-def _feeds(producer: str | None, consumer: str | None, dims: dict[str, int]) -> bool:
-    return dims.get(f"{producer}.weight") == 0 and dims.get(f"{consumer}.weight") == 1
 
 
 def _zero(state: dict[str, Tensor], name: str, dim: int, kept: Tensor) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from bise.network.shrinking.analysis import Analysis, Packed
+from bise.network.shrinking.attention_forms import apart
 from bise.network.shrinking.capture import structured
 from bise.network.shrinking.masked_sums import close_in_sums
 
@@ -75,6 +76,8 @@ class Rewrite:
         """A new node, under the name of the module that the current one comes from."""
         if target in (aten.view.default, aten._unsafe_view.default):
             target = aten.reshape.default  # what a view asks of its input's layout may not hold in another precision
+        elif target is apart:
+            target, args = aten.reshape.default, args[:2]  # its mark is for the analysis alone
         node = self.graph.call_function(target, args, kwargs)
         if self._current is not None:
             for key in ("nn_module_stack", "val"):
