@@ -138,6 +138,7 @@ def test_words():
         ("what these rows are for with like=…", "what these rows are for with RUN, as in bise audit RUN --data"),
         ("go on with resume=True, or out=…", "go on with --resume, or --out"),
         ("resume=Truely", "resume=Truely"),
+        ("give fit='crop' or fit='pad'", "give --fit crop or --fit pad"),
     ],
 )
 def test_arguments_are_called_by_their_flags(sentence, expected):

@@ -6,6 +6,7 @@ import csv
 import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -194,6 +195,10 @@ def test_zeta_cuts_where_the_slider_does(mine, tmp_path):
         "audit", mine, "--of", "dense_finetuned", "--zeta", "0.6"
     )
     assert "at ζ = 1 nothing is left open of" in run("audit", mine, "--zeta", "1").stderr
+    said = "bise: --zeta 1 closes so much that every sample gets the same answer; take a lower one, by the slider of"
+    for words in (["shrink", mine], ["export", mine, tmp_path / "cut.onnx"], ["finetune", mine, "--epochs", "1"]):
+        assert said in run(*words, "--zeta", "1", code=2).stderr
+    assert not (tmp_path / "cut.onnx").exists()
 
 
 def test_a_mask_that_was_cut_otherwise_is_noticed(mine):
@@ -221,12 +226,20 @@ def test_runs_side_by_side(found, own, tmp_path):
         lines = {line["network"]: line for line in content["networks"] if line["run"] == str(folder)}
         assert set(lines) == {"model", "subnetwork"}
         for network, name in (("model", "vanilla"), ("subnetwork", "subnetwork")):
+            assert lines[network]["name"] == name
             assert lines[network]["figures"]["unbiased"] == summary[name]["unbiased"]
             assert lines[network]["figures"]["conflicting"] == summary[name]["conflicting"]["accuracy"]
         sizes = summary["subnetwork"]["shrunk"]["parameters"]
         assert lines["subnetwork"]["parameters"] == sizes["shrunk"]
         assert lines["model"]["parameters"] == sizes["dense"]
     written = page.read_text()
+    own = (found / "report.html").read_text()
+    for kind in ("conflicting", "aligned"):  # as the run's own page shows them
+        row = re.search(rf"\({kind}\)</bdi></th>(.*?)</tr>", own, re.DOTALL).group(1)
+        for figure in re.findall(r"[\d.]+\u202f%", row):
+            assert f">{figure}<" in written
+    for name in ("vanilla", "subnetwork"):
+        assert name in shown.stdout
     assert "<b>other</b>" not in written
     assert "&lt;b&gt;other&lt;/b&gt;" in written
     assert "default-src 'none'" in html.unescape(written)
@@ -251,6 +264,20 @@ def test_runs_that_cannot_be_compared_say_so(mine, found):
     summary["vanilla"]["aligned"] = {"accuracy": "many"}
     (mine / "summary.json").write_text(json.dumps(summary))
     assert "holds something else than bise writes" in sentence("compare", found, mine)
+
+
+def test_a_comparison_says_which_networks_know_nothing(mine, found):
+    """As every verdict does that is read apart from the run's own page."""
+    assert "knows nothing" not in run("compare", found, mine).stdout
+    summary = json.loads((mine / "summary.json").read_text())
+    known = summary["vanilla"]["standing"]
+    constant = {"state": "constant", "answer": "bee", "mean_of_classes": 1 / 3, "guessing": 1 / 3, "says": "it is."}
+    summary["vanilla"]["standing"] = known | constant
+    (mine / "summary.json").write_text(json.dumps(summary))
+    shown = run("compare", found, mine, "--out", mine.parent / "page.html").stdout
+    assert f"mind: in {mine}, the model gives every sample one class, “bee”: it is right on 33.3 %" in shown
+    assert "so its fairness figures say nothing" in shown
+    assert "gives every sample one class, “bee”" in (mine.parent / "page.html").read_text()
 
 
 def test_a_report_in_python(mine, tmp_path):

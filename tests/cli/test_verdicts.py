@@ -160,6 +160,7 @@ def test_a_reader_who_follows_readme_gets_the_right_figures(tmp_path, monkeypatc
     result = run(*words, *quick)
     assert result.exit_code == 0, result.output
     assert "Likely causes" not in result.output
+    assert "pixels go from 0 to 1" not in result.output
     found = json.loads((tmp_path / "runs/hair/summary.json").read_text())
     assert found["vanilla"]["accuracy"] > 0.9
     assert found["vanilla"]["standing"]["state"] == "above chance"
@@ -170,6 +171,7 @@ def test_a_reader_who_follows_readme_gets_the_right_figures(tmp_path, monkeypatc
     result = run(*words, *quick)
     assert result.exit_code == 0, result.output
     assert "(1) the inputs are not scaled as in training, by mean and standard deviation" in plain(result.output)
+    assert "pixels go from 0 to 1, since no --mean and --std are given" in plain(result.stderr)
     assert "MIND: a model that knows nothing treats all groups alike" in plain(result.stdout)
     found = json.loads((tmp_path / "runs/forgotten/summary.json").read_text())
     assert found["vanilla"]["standing"]["says"]

@@ -17,8 +17,7 @@ import bise
 from bise.base.errors import BadInput
 from bise.base.files import finite
 from bise.cli.app import app
-from bise.data import Transform
-from bise.data.own.one_table import table
+from bise.data import Transform, table
 from bise.jobs.data_sources import splits_of as hub_splits
 from bise.jobs.named_models import agreeing, completed, named_model
 from bise.jobs.sources import described
@@ -251,6 +250,9 @@ def test_what_is_given_stands_and_what_is_taken_is_said(here):
         "pictures: torchvision:resnet18 says nothing of mean, std, so --size has to, and pixels go from 0 to 1"
     )
     assert completed("nets:make", model, "t.csv", own, **how) == own
+    assert lines.pop().startswith("pictures: pixels go from 0 to 1, since no --mean and --std are given")
+    for given in ({"std": "0.5"}, {"mean": "0"}):
+        assert completed("nets:make", model, "t.csv", own | given, **how) == own | given
     assert completed("timm:resnet10t", model, "t.csv", {"features": "a"}, **how) == {"features": "a"}
     assert lines == []
 

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score
+from torch import nn
 from torch.utils.data import TensorDataset
 
 import bise
@@ -76,6 +77,23 @@ def test_a_model_that_answers_the_bias_is_told_from_one_that_guesses():
     assert (found.state, found.aligned, found.conflicting) == ("goes by the bias", 1.0, 0.0)
     assert not found.ignorant, "its gaps between groups are as large as can be, and say so"
     assert "right on 100.0 % where the bias helps and on 0.0 % where it misleads" in found.says
+
+
+def test_gaps_are_believed_where_it_is_guessed_which_bias_helps():
+    """The model answers the bias. In fair data which bias helps is a guess, and here the wrong one."""
+    y, b = torch.arange(400) % 2, torch.arange(400) // 2 % 2
+    net = nn.Sequential(nn.Linear(2, 2, bias=False))
+    with torch.no_grad():
+        net[0].weight.copy_(3 * torch.eye(2))
+    x = nn.functional.one_hot(b, 2).float()
+    for aligned in ([0, 1], [1, 0]):
+        found = bise.audit(net, Labelled(TensorDataset(x), y=y, b=b, aligned=aligned), probe=False)
+        assert (found.standing.state, found.standing.ignorant) == ("goes by the bias", False)
+        assert found.biases[0].demographic_parity_difference == 1.0
+        assert "treats all groups alike" not in str(found)
+        assert "say nothing" not in str(found)
+    assert "samples of one class get other answers where the bias differs; in all, it is right on 50.0 %" in str(found)
+    assert "right on 100.0 % where the bias helps" not in str(found)
 
 
 def test_one_class_can_not_be_guessed():

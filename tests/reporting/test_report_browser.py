@@ -120,7 +120,7 @@ def test_real_runs(run, opened, request):
                 assert shown == pytest.approx(100 * curve[place]["within"]["conflicting"], abs=0.051)
     if run == "madlibs_run":
         assert " is " in page.locator("#sample-list").inner_text()
-        assert "identity" in page.locator("h1").inner_text()
+        assert "identity" in page.locator("h1 + p").inner_text()
     else:
         assert page.locator("#sample-list img").count() == 120
 

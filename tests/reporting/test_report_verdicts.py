@@ -9,7 +9,9 @@ from html import unescape
 
 import pytest
 
-from reporting.verdicts import CASES
+from bise.base.errors import BiseWarning
+from bise.jobs.shrink import shrink_job
+from reporting.verdicts import CASES, RHO, by_hand, nothing, split_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -97,6 +99,13 @@ def test_a_mask_that_is_constant_all_the_same(ended):
     said = "The subnetwork gives every sample the same answer, “cross”: it is no classifier. It is right on 50 %"
     assert said in heading(folder)
     assert "Figures in grey say nothing: the subnetwork knows nothing of shape." in text_of(page_of(folder))
+
+
+def test_a_network_that_knows_nothing_is_not_deployed_without_a_word(ended, tmp_path):
+    folder = shutil.copytree(ended("constant_mask"), tmp_path / "run")
+    how = {"name": "subnetwork", "files": [tmp_path / "net.pt2"], "progress": nothing}
+    with pytest.warns(BiseWarning, match=r"subnetwork of .* gives every sample one class, “cross”.*nothing to deploy"):
+        shrink_job(by_hand(), split_of(RHO, "y"), folder, **how)
 
 
 def test_a_gain_that_holds(ended):

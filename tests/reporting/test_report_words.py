@@ -215,8 +215,8 @@ def test_why_the_mask_is_the_last_one():
 def test_the_page_says_how_the_probe_is_weighed():
     probed = {"information_predicted": 0.1, "information_actual": 0.2, "probe": {"accuracy": 0.8, "chance": 0.5}}
     text = fairness(page_facts({"vanilla": two_classes(0.9, 0.3) | {"biases": [probed]}}))
-    assert "80\u202f% (50\u202f%)" in text
-    assert "a simple probe reads it inside the network, all groups counting evenly" in text
+    assert "80\u202f%<small>constant: 50\u202f%</small>" in text
+    assert "reads what the network makes of a sample before it answers; all groups count evenly" in text
 
 
 def test_groups_without_a_sample_are_told_of_too():

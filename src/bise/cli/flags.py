@@ -15,16 +15,18 @@ FLAGS = {name: f"--{name.replace('_', '-')}" for name in (*OWN, *_COMMANDED, "ou
 FLAGS |= {"like": "RUN, as in bise audit RUN --data", "under": "--fail-under", "gap": "--fail-gap"}
 """{argument: option}, where the two mean the same."""
 
-_ASKED_FOR = re.compile(r"\b([a-z][a-z0-9_]*)=(?:…|(True|False)\b)")
+_ASKED_FOR = re.compile(r"\b([a-z][a-z0-9_]*)=(?:…|(True|False)\b|'([a-z]+)'(?! is))")
 
 
 def flagged(sentence: str) -> str:
-    """The sentence, with the options' names for the arguments that it asks for as name=…, name=True or name=False."""
+    """The sentence, with the options' names for the arguments that it asks for: name=…, =True, =False or ='word'."""
 
     def flag(found: re.Match[str]) -> str:
         name = FLAGS.get(found[1])
         if name is None:
             return found[0]
+        if found[3]:
+            return f"{name} {found[3]}"
         return name.replace("--", "--no-", 1) if found[2] == "False" else name
 
     return _ASKED_FOR.sub(flag, sentence)

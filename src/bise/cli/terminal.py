@@ -17,7 +17,7 @@ from rich.text import Text
 from bise.base.files import finite
 from bise.base.output import one_line, show_json, visible
 from bise.base.slower import EAGER, times_of
-from bise.measure.standing import IGNORANT, REASON, causes, numbered, told
+from bise.measure.standing import IGNORANT, REASON, likely, told
 
 if TYPE_CHECKING:
     from bise.reporting.comparing import Comparison
@@ -152,7 +152,7 @@ def comparison_tables(found: Comparison) -> list[Table]:
     for line in found.lines:
         units = "–" if line.units is None else f"{line.units[0]} / {line.units[1]}"
         shares = (_percent(line.figures[key]) for key in names)
-        figures.add_row(one_line(line.run), line.network, *shares, units)
+        figures.add_row(one_line(line.run), line.name.replace("_", " "), *shares, units)
     if not found.settings:
         return [figures]
     settings = Table("setting", *map(one_line, found.runs), title="What was set otherwise", title_justify="left")
@@ -245,7 +245,7 @@ def ignorance(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if any(standing["state"] in IGNORANT for standing in found.values()):
         lines.append(f"MIND: {REASON}")
     if "vanilla" in found:
-        lines.append(f"likely causes, in this order: {numbered(causes(found['vanilla']['state']))}")
+        lines.append(likely(found["vanilla"]["state"]))
     return lines
 
 

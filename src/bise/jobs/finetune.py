@@ -15,7 +15,7 @@ from bise.engine.checkpoints import EVERY
 from bise.engine.checks import check_model
 from bise.engine.config import TrainConfig
 from bise.jobs.pipeline import Work, finetuning, finish, origin_of
-from bise.jobs.steps import Splits, check_same_data, saved, splits_to_learn
+from bise.jobs.steps import Splits, check_answers, check_same_data, saved, splits_to_learn
 from bise.runs.folder import Run, check_complete, read_summary
 from bise.runs.older import check_not_an_older_demo
 
@@ -41,6 +41,7 @@ def finetune_job(
     check_model(model)
     sub = saved(folder, "subnetwork", model, zeta=zeta)
     data = splits_to_learn(splits)
+    check_answers(sub, data["train"], zeta)
     check_same_data(folder, data, "finetuning")
     cells = labels(data["train"], progress=progress)
     known = identities(data)

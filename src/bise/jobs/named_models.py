@@ -49,10 +49,15 @@ def completed(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """The options of one's data, with what a named model's configuration says in place of those that aren't given."""
+    pictures = "image" in own or (Path(data).is_dir() and not is_hugging_face(Path(data)))
     if not is_named(name):
+        if pictures and "mean" not in own and "std" not in own:
+            say(
+                "pictures: pixels go from 0 to 1, since no --mean and --std are given; a model that was trained on"
+                " other pixels needs its own"
+            )
         return own
-    folder = Path(data).is_dir() and not is_hugging_face(Path(data))
-    if "image" in own or folder:
+    if pictures:
         return own | _pictures(name, model, own, own_weights, local, say)
     if "text" in own:
         return own | _texts(name, model, own, say)

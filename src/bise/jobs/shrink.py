@@ -18,7 +18,8 @@ from bise.engine.inputs import Inputs
 from bise.jobs.deployment import EXAMPLE, deploy
 from bise.jobs.pretrained import FORMS, check_new, save_pretrained
 from bise.jobs.runtime import RUNTIME
-from bise.jobs.steps import Splits, saved, split_of, train_of
+from bise.jobs.steps import Splits, check_answers, saved, split_of, train_of
+from bise.measure.standing import IGNORANT, told
 from bise.network.outputs import device_of
 from bise.network.shrinking.choosing import candidates
 from bise.network.timing import MODES
@@ -67,6 +68,8 @@ def shrink_job(
     sub = saved(folder, name, model, zeta=zeta)
     data = split_of(splits, "test")
     data = train_of(splits) if data is None else data
+    check_answers(sub, data, zeta)
+    _warn_of_ignorance(folder, name, zeta)
     noted = writable(folder)
     with sole(folder) if noted else nullcontext():
         figures = deploy(sub, data, files, progress, widths, modes)
@@ -92,3 +95,10 @@ def shrink_job(
             " these figures beside the files",
         )
     return figures
+
+
+def _warn_of_ignorance(folder: Path, name: str, zeta: float | None) -> None:
+    """Say so where the run's own audit found that this network knows nothing: a file of it says nothing of that."""
+    found = (read_summary(folder).get(name) or {}).get("standing") or {}
+    if zeta is None and found.get("state") in IGNORANT:
+        caution(f"{told(f'{name} of {folder}', found)}; it is nothing to deploy", stacklevel=3)

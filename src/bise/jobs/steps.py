@@ -19,7 +19,7 @@ from bise.engine.checks import check_outputs
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.measure.evidence import gather
-from bise.measure.standing import ABOVE, CAUSES, Standing, causes, numbered, standing, told
+from bise.measure.standing import ABOVE, CAUSES, Standing, likely, standing, told
 from bise.network.outputs import device_of
 from bise.network.placement import one_bottleneck, place
 from bise.network.saving import load
@@ -78,6 +78,18 @@ def saved(folder: Path, name: str, model: nn.Module, *, zeta: float | None = Non
     if dead := [site for site, mask in cut.masks.items() if not mask.any()]:
         caution(f"at ζ = {zeta:g} nothing is left open of {', '.join(dead)}, so nothing may pass there; lower ζ")
     return cut
+
+
+def check_answers(sub: Subnetwork, data: Any, zeta: float | None) -> None:
+    """Refuse what was cut so far that each sample gets the very same logits: it is no network to train or deploy."""
+    if zeta is None or all(bool(mask.any()) for mask in sub.masks.values()):
+        return
+    logits = infer(sub, Inputs(data, device_of(sub)), index=torch.arange(min(len(data), FEW))).logits
+    if len(logits) > 1 and bool((logits == logits[0]).all()):
+        raise BadInput(
+            f"--zeta {zeta:g} closes so much that every sample gets the same answer; take a lower one, by the slider of"
+            " the run's report"
+        )
 
 
 def other_splits(folder: Path, splits: Mapping[str, Any]) -> list[str]:
@@ -150,4 +162,4 @@ def look_at(state: str, cells: Cells) -> str:
     names = ", ".join(cells.label(0, one) for one in range(min(cells.classes, 10))) + " …" * (cells.classes > 10)
     order = f"its outputs are read in the order {names}: number the classes in the data as the model does, 0, 1, …"
     remedies = dict(zip(CAUSES, ("pictures: --mean and --std", order, "--weights", "--size"), strict=True))
-    return f"Likely causes, in this order: {numbered(tuple(f'{one} ({remedies[one]})' for one in causes(state)))}"
+    return likely(state, remedies)

@@ -19,7 +19,7 @@ from bise.measure.answers import Answers
 from bise.measure.calibration import calibration_by_group, expected_calibration_error, sureness_by_group
 from bise.measure.fairness import demographic_parity_difference, equalized_odds_difference, true_positive_gaps
 from bise.measure.found import Audit, BiasAudit, Subset, said_of_guess
-from bise.measure.gaps import gaps
+from bise.measure.gaps import Gaps, gaps
 from bise.measure.groups import GroupAccuracy, group_accuracy, subset_accuracy, wilson
 from bise.measure.information import mutual_information
 from bise.measure.probes import linear_probe
@@ -92,12 +92,13 @@ def audit(
             " aligned=bise.data.labels(train), or, to bise audit, data that have a train split"
         )
     by_cell = confidence[known], correct[known], cells.index[known]
+    biases = tuple(_bias_audit(cells, k, predicted, seen.z, seed) for k in range(cells.biases))
     return Audit(
         groups=groups_of(cells, correct),
         aligned=_subset(correct, all_aligned),
         conflicting=_subset(correct, ~all_aligned & known),
         alignment="given" if cells.alignment_given else "measured",
-        biases=tuple(_bias_audit(cells, k, predicted, seen.z, seed) for k in range(cells.biases)),
+        biases=biases,
         calibration_error=expected_calibration_error(confidence, correct),
         calibration_by_group=calibration_by_group(*by_cell, names),
         sureness_by_group=sureness_by_group(*by_cell, names),
@@ -107,6 +108,7 @@ def audit(
             names={y: cells.label(0, y) for y in range(cells.classes)},
             aligned=all_aligned & known,
             conflicting=~all_aligned & known,
+            uneven=any(_is_uneven(bias.gaps) for bias in biases),
         ),
         n=len(cells),
         without_bias=cells.unknown,
@@ -165,6 +167,12 @@ def _bias_audit(cells: Cells, k: int, predicted: Tensor, z: Tensor | None, seed:
         if readable and z is not None
         else None,
     )
+
+
+def _is_uneven(found: Gaps) -> bool:
+    """Whether samples of one class surely get other answers where their bias differs."""
+    odds = found.equalized_odds
+    return odds is not None and odds.interval is not None and odds.interval[0] > 0
 
 
 def _subset(correct: Tensor, mask: Tensor) -> Subset:

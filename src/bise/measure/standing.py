@@ -61,16 +61,25 @@ class Standing:
 
 
 def standing(
-    y: Tensor, predicted: Tensor, *, names: Mapping[int, str], aligned: Tensor, conflicting: Tensor
+    y: Tensor,
+    predicted: Tensor,
+    *,
+    names: Mapping[int, str],
+    aligned: Tensor,
+    conflicting: Tensor,
+    uneven: bool = False,
 ) -> Standing | None:
     """Judge answers ŷ [N] by the targets y [N]; `aligned` and `conflicting` [N] (bool) say where the bias helps.
+
+    `uneven` says that samples of one class surely get other answers where their bias differs.
 
     Taken is the mean over classes of P(ŷ = y | y), since answers that don't depend on the input get exactly 1/|Y| of
     it, whatever the classes' shares. The accuracy over samples would call 95 % good where 95 % are of one class, and
     the majority's share would call a good model bad that finds rare classes. "At chance" is where the 95 % interval of
     this mean holds 1/|Y|, "below" where it ends before. "Constant" is another question, and needs no statistics: one
     class is the answer to every sample. A model near chance that is right more often where the bias helps (the 95 %
-    interval of the difference is above 0) goes by the bias. None where there is one class.
+    interval of the difference is above 0), or whose answers are `uneven`, goes by the bias: it doesn't treat all groups
+    alike, though which bias helps may be guessed wrongly. None where there is one class.
     """
     check_labels(y=y, predicted=predicted)
     check_boolean(aligned=aligned, conflicting=conflicting)
@@ -87,7 +96,7 @@ def standing(
     )
     constant = bool((predicted == predicted[0]).all())
     made = Standing(
-        state=CONSTANT if constant else _state(found, guessing, helps, misleads),
+        state=CONSTANT if constant else _state(found, guessing, helps, misleads, uneven),
         mean_of_classes=found.value,
         interval=found.interval,
         guessing=guessing,
@@ -103,11 +112,11 @@ def _share(right: Tensor, part: Tensor) -> Estimate:
     return proportion(int((right & part).sum()), int(part.sum()))
 
 
-def _state(found: Estimate, guessing: float, helps: Estimate | None, misleads: Estimate | None) -> str:
+def _state(found: Estimate, guessing: float, helps: Estimate | None, misleads: Estimate | None, uneven: bool) -> str:
     low, high = found.interval
     if low > guessing and found.value >= guessing + REACH * (1 - guessing):
         return ABOVE
-    if helps is not None and misleads is not None and z_apart(helps, misleads):
+    if uneven or (helps is not None and misleads is not None and z_apart(helps, misleads)):
         return BIASED
     if low > guessing:
         return HARDLY
@@ -128,10 +137,11 @@ def told(subject: str, found: Mapping[str, Any], bias: str = "the bias") -> str:
             f" {_percent(found['mean_of_classes'])} as the mean of {found['classes']} classes, as any such answer is"
         )
     if state == BIASED:
-        return (
-            f"{subject} goes by {bias} more than by the target: it is right on {_percent(found['aligned'])} where"
-            f" {bias} helps and on {_percent(found['conflicting'])} where it misleads; in all, it is {right}"
-        )
+        helps, misleads = found["aligned"], found["conflicting"]
+        how = f"samples of one class get other answers where {bias} differs"
+        if helps is not None and misleads is not None and helps > misleads:
+            how = f"it is right on {_percent(helps)} where {bias} helps and on {_percent(misleads)} where it misleads"
+        return f"{subject} goes by {bias} more than by the target: {how}; in all, it is {right}"
     words = {
         CHANCE: "is at chance: its answers can’t be told from guessing",
         BELOW: "does worse than guessing",
@@ -145,13 +155,18 @@ def explained(subject: str, found: Mapping[str, Any], bias: str = "the bias") ->
     said = told(subject, found, bias)
     if found["state"] in IGNORANT:
         said += f"; {REASON}"
-    return f"{said}. {_lead(found['state'])}: {numbered(causes(found['state']))}"
+    return f"{said}. {likely(found['state'])}"
 
 
-def _lead(state: str) -> str:
-    return (
+def likely(state: str, of: Mapping[str, str] | None = None) -> str:
+    """What to look at, in its order; `of` adds to each cause what mends it.
+
+    A model that goes by the bias may be just what it was taken for.
+    """
+    lead = (
         "If nobody expected that, look at these, in this order" if state == BIASED else "Likely causes, in this order"
     )
+    return f"{lead}: {numbered(tuple(f'{one} ({of[one]})' if of else one for one in causes(state)))}"
 
 
 def causes(state: str) -> tuple[str, ...]:

@@ -102,10 +102,10 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
     stopped = f" The run ended at {facts.summary.get('stopped', 'the schedule’s end')}."
     if selection.get("kind") == "best":
         value = f" ({percent(selection.get('value'), 1)})" if selection.get("value") is not None else ""
-        by = str(selection.get("on")).replace("_", " ")
-        text = f"The best mask on {by}{value}, of epoch {selection.get('epoch')}."
+        by = _judged_by(str(selection.get("on")))
+        text = f"The best mask by {by}{value}, of epoch {selection.get('epoch')}."
         if selection.get("epoch") == 0:
-            text = f"None was as good on {by} as the model itself{value}, so nothing is closed."
+            text = f"None was as good as the model itself by {by}{value}, so nothing is closed."
         elif selection.get("model") is not None:
             text += f" The model itself has {percent(selection['model'], 1)} there."
         text += _other_run(facts.summary.get("targets") or {}) + stopped
@@ -116,6 +116,14 @@ def _selection(facts: Facts) -> tuple[str, str, Any]:
     if selection.get("val"):
         why = "None was judged on the validation data before the run ended."
     return "open", "The mask is the last one", why + stopped
+
+
+def _judged_by(key: str) -> str:
+    """What a mask was selected by, such as "val, unbiased", without the names of code."""
+    words = {"unbiased": "the mean of all groups", "worst_group": "the worst group"}
+    split, _, figure = key.partition(", ")
+    where = "the validation data" if split == "val" else split
+    return f"{words.get(figure, figure)} on {where}" if figure else where
 
 
 def _apart(facts: Facts, one: str, other: str) -> tuple[str, str]:
@@ -180,6 +188,15 @@ def words_used(facts: Facts) -> Html:
         "refitted": "the last layer was fitted anew on what the gates leave, all groups counting evenly; every other"
         " weight is the model’s.",
         "finetuned": "the weights that remain were trained on, with the mask fixed.",
+        "dense control": "the whole model, with nothing closed, trained on in the same way: what training alone does.",
+        "demographic parity": f"each answer is given as often whatever the {facts.bias}. Its gap is the largest"
+        " difference, over all answers.",
+        "equalised odds": f"the same among samples of one {facts.target}, so that what differs is not what is true.",
+        "true-positive gap": f"how much more often one {facts.target} is recognised with one {facts.bias} than with"
+        " another.",
+        "calibration": "whether a network is right as often as it is sure.",
+        "mutual information": "how much one thing tells about another; 0: nothing.",
+        "probe": "a simple classifier that tries to read the bias inside a network.",
     }
     return section(
         "words",

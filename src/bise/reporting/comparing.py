@@ -12,7 +12,10 @@ from bise.base.files import write_bytes
 from bise.base.markup import Html, foreign, tag
 from bise.base.names import VANILLA
 from bise.base.version import VERSION
+from bise.measure.standing import REASON, told
 from bise.reporting.facts import Facts, read_facts
+from bise.reporting.leaning import of_kind
+from bise.reporting.outcome import WHOLE, is_ignorant
 from bise.reporting.page import ENDING, style
 from bise.reporting.parts import section, table
 from bise.reporting.words import percent
@@ -35,10 +38,15 @@ class Line:
     """One network of one run."""
 
     run: str
+    name: str
+    """In the run's summary, and as --of takes it."""
     network: str
+    """What pages call it."""
     figures: dict[str, float | None]
-    """By the names of `FIGURES`; shares of 1."""
+    """By the names of `FIGURES`; shares of 1, over all samples of a kind, as `bise audit` prints them."""
     intervals: dict[str, tuple[float, float] | None]
+    shown: dict[str, tuple[float | None, tuple[float, float] | None]]
+    """The same with their intervals as the run's own page shows them: of a kind, each class counts evenly there."""
     units: tuple[int, int] | None
     """(open, all), of a network with gates."""
     parameters: int | None
@@ -58,7 +66,7 @@ class Comparison:
         """For JSON."""
         return {
             "runs": list(self.runs),
-            "networks": [vars(line) for line in self.lines],
+            "networks": [{key: value for key, value in vars(line).items() if key != "shown"} for line in self.lines],
             "settings": {name: list(values) for name, values in self.settings.items()},
             "notes": list(self.notes),
         }
@@ -101,9 +109,11 @@ def _lines(facts: Facts, run: str) -> list[Line]:
         lines.append(
             Line(
                 run=run,
+                name=name,
                 network="model" if name == VANILLA else facts.called(name),
                 figures={key: _figure(audit, key)[0] for key in FIGURES},
                 intervals={key: _figure(audit, key)[1] for key in FIGURES},
+                shown={key: _on_page(facts, audit, key) for key in FIGURES},
                 units=(int(units["open"]), int(units["all"])) if units else None,
                 parameters=sizes.get("shrunk" if units else "dense"),
             )
@@ -118,6 +128,13 @@ def _figure(audit: Mapping[str, Any], key: str) -> tuple[float | None, tuple[flo
     interval = (audit.get("interval") or {}).get(key) if part is None else part["interval"]
     known = interval if interval and None not in interval else None
     return (None if value is None else float(value)), known and (float(known[0]), float(known[1]))
+
+
+def _on_page(facts: Facts, audit: dict[str, Any], key: str) -> tuple[float | None, tuple[float, float] | None]:
+    if key not in ("aligned", "conflicting"):
+        return _figure(audit, key)
+    value, interval = of_kind(facts, audit, key)
+    return value, None if not interval or None in interval else (float(interval[0]), float(interval[1]))
 
 
 def _settings(facts: Facts) -> dict[str, dict[str, str]]:
@@ -161,6 +178,13 @@ def _notes(runs: Sequence[tuple[str, Facts]]) -> list[str]:
         for what, mine, theirs in (("target", base.target, facts.target), ("bias", base.bias, facts.bias)):
             if mine != theirs:
                 notes.append(f"the {what} is {mine} in {first} and {theirs} in {name}")
+    for name, facts in runs:
+        for network, audit in facts.models.items():
+            stands = audit.get("standing") or {}
+            if stands.get("says"):
+                notes.append(f"in {name}, {told(WHOLE.get(network, network), stands, facts.bias)}")
+    if any(is_ignorant(audit) for _, facts in runs for audit in facts.models.values()):
+        notes.append(REASON)
     weights = {(facts.summary.get("weights") or {}).get("before") for _, facts in runs}
     if len(weights - {None}) > 1:
         notes.append("these runs are of different models: the weights that they began with have other hashes")
@@ -193,7 +217,13 @@ def comparison_page(found: Comparison) -> str:
                 "header",
                 tag("div", tag("b", "BISE"), tag("span", f"{len(found.runs)} runs"), cls="bar"),
                 tag("h1", "Runs side by side"),
-                tag("p", "Accuracy on each run’s test data, in %, with 95 % intervals.", cls="lead"),
+                tag(
+                    "p",
+                    "How often each network is right on its run’s test data, with 95 % intervals. Aligned are samples"
+                    " where the bias helps, conflicting those where it misleads; of both, each class counts evenly, as"
+                    " on each run’s own page.",
+                    cls="lead",
+                ),
             ),
             tag("main", _mind(found), _figures(found), _differences(found)),
             tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
@@ -215,7 +245,7 @@ def _figures(found: Comparison) -> Html:
         [
             line.run,
             line.network,
-            *(_cell(line.figures[key], line.intervals[key]) for key in FIGURES),
+            *(_cell(*line.shown[key]) for key in FIGURES),
             "–" if line.units is None else f"{line.units[0]:,} of {line.units[1]:,}",
             "–" if line.parameters is None else f"{line.parameters:,}",
         ]

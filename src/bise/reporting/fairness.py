@@ -156,30 +156,39 @@ def _between(facts: Facts, gap: dict[str, Any], k: int) -> str:
 
 def _known(facts: Facts) -> Html:
     """How much the answers still tell about each bias, and how well a probe reads it."""
-    rows = []
-    for name, audit in facts.models.items():
-        for k, bias in enumerate(audit.get("biases") or []):
-            probe = bias.get("probe") or {}
-            several = len(audit["biases"]) > 1 and k < len(facts.biases)
-            rows.append(
-                [
-                    facts.called(name) + (f", {facts.biases[k]}" if several else ""),
-                    _information(bias["information_predicted"], nothing=is_ignorant(audit)),
-                    f"{bias['information_actual']:.3f}",
-                    f"{percent(probe.get('accuracy'))} ({percent(probe.get('chance'))})" if probe else "–",
-                ]
-            )
+    audits = facts.models.values()
+    rows: list[list[Any]] = []
+    for k in range(max(len(audit.get("biases") or []) for audit in audits)):
+        found = [(audit, (audit.get("biases") or [])[k : k + 1]) for audit in audits]
+        of = f" of {facts.biases[k]}" if len(facts.biases) > 1 and k < len(facts.biases) else ""
+        rows += [
+            [_row(foreign(f"the answers tell{of}"), "mutual information"), *(_told(*one) for one in found)],
+            [_row(foreign(f"the true {facts.target} tells{of}"), "mutual information"), *(_true(b) for _, b in found)],
+            [_row(foreign(f"a probe reads{of or ' it'}"), "inside the network"), *(_probed(b) for _, b in found)],
+        ]
     about = (
-        f"How much the answers tell about {facts.bias} (the mutual information in nats; 0: nothing), against the true"
-        f" {facts.target}; and how often a simple probe reads it inside the network, all groups counting evenly. In"
-        " brackets: how often a constant answer would."
+        f"The mutual information says how much the answers tell about {facts.bias}, in nats: 0 is nothing. A probe is a"
+        " simple classifier that reads what the network makes of a sample before it answers; all groups count evenly."
     )
-    head = ["", "answers tell", "truth tells", "probe (constant)"]
-    return join(_titled(f"What it still knows of {facts.bias}", head, rows), tag("p", about, cls="note"))
+    return join(_titled(f"What it still knows of {facts.bias}", _head(facts), rows), tag("p", about, cls="note"))
 
 
-def _information(value: float, *, nothing: bool) -> Any:
-    return tag("span", f"{value:.3f}", tag("small", NOTHING), cls="void") if nothing else f"{value:.3f}"
+def _told(audit: dict[str, Any], biases: list[dict[str, Any]]) -> Any:
+    if not biases:
+        return "–"
+    value = f"{biases[0]['information_predicted']:.3f}"
+    return tag("span", value, tag("small", NOTHING), cls="void") if is_ignorant(audit) else value
+
+
+def _true(biases: list[dict[str, Any]]) -> str:
+    return f"{biases[0]['information_actual']:.3f}" if biases else "–"
+
+
+def _probed(biases: list[dict[str, Any]]) -> Any:
+    probe = biases[0].get("probe") if biases else None
+    if not probe:
+        return "–"
+    return join(percent(probe.get("accuracy")), tag("small", f"constant: {percent(probe.get('chance'))}"))
 
 
 def _calibration(facts: Facts) -> Html | None:

@@ -14,7 +14,10 @@
   const slider = byId("zeta");
   if (slider) {
     const { points, groups, steps, chosen } = JSON.parse(byId("points").textContent);
-    const percent = (value) => (value === null ? "–" : (100 * value).toFixed(1) + "\u202f%");
+    // what lies just between two figures goes to the even one, as in the tables: 6.25 is 6.2, and 62.5 is 62
+    const tenths = (value) => (value % 1 === 0.25 ? value - 0.05 : value).toFixed(1);
+    const whole = (value) => (value % 1 === 0.5 ? 2 * Math.round(value / 2) : Math.round(value));
+    const percent = (value) => (value === null ? "–" : tenths(100 * value) + "\u202f%");
     const cells = groups.length ? [...document.querySelectorAll("#heat-live td[data-group]")] : [];
     const words = groups.map((group) => group.words);
     const now = byId("now");
@@ -38,7 +41,7 @@
       for (const cell of cells) {
         const number = +cell.dataset.group;
         const value = point.groups[number];
-        cell.firstChild.data = value === null ? "–" : Math.round(100 * value);
+        cell.firstChild.data = value === null ? "–" : whole(100 * value);
         cell.className = (value === null ? "none" : "h" + Math.min(steps, Math.max(0, Math.round(value * steps)))) +
           (cell.classList.contains("helps") ? " helps" : "");
         cell.title = words[number] + ": " + percent(value);

@@ -52,7 +52,7 @@ def record(facts: Facts) -> Html | None:
         ),
         tag(
             "div",
-            tag("div", table("When, and with what", ["", ""], about), cls="card"),
+            tag("div", table("When, and with what", ["", ""], about), cls="card wrapped"),
             tag("div", table("Fingerprints", ["of", "SHA-256"], rows), cls="card prints") if rows else None,
             cls="columns",
         ),

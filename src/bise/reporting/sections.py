@@ -12,6 +12,7 @@ from bise.reporting.colours import STEPS
 from bise.reporting.facts import Facts
 from bise.reporting.leaning import evenly, of_kind, within
 from bise.reporting.matrix import behind, layout, matrix
+from bise.reporting.outcome import is_ignorant
 from bise.reporting.parts import figure, section, table
 from bise.reporting.words import cell_of, group_text, percent
 
@@ -68,7 +69,7 @@ def accuracy(facts: Facts) -> Html | None:
                 ),
                 cls="card",
             ),
-            cls="columns",
+            cls="columns" if len(models) < 5 else "stack apart",  # a table of five networks needs the whole width
         ),
     )
 
@@ -136,7 +137,7 @@ def groups(facts: Facts) -> Html | None:
         tag(
             "p",
             f"Rows are the true {facts.target}, columns the {facts.bias}: a cell says how many in a hundred of its"
-            " samples are answered rightly. A model that doesn't lean has rows of one colour."
+            f" samples are answered rightly. A model that doesn’t lean has rows of one colour{_alike(facts)}."
             if by_cell
             else "A group is a combination of biases that help (aligned) or mislead (conflicting); a cell says how many"
             " in a hundred are answered rightly, as the mean over its targets and biases.",
@@ -146,6 +147,13 @@ def groups(facts: Facts) -> Html | None:
         tag("div", "0 %", tag("span", ramp, cls="ramp"), "100 % right", ring, cls="scale"),
         tag("details", tag("summary", _others(models)), tag("div", others, cls="columns")) if others else None,
     )
+
+
+def _alike(facts: Facts) -> str:
+    """That rows of one colour are no good sign everywhere, where a network knows nothing."""
+    if not any(is_ignorant(audit) for audit in facts.models.values()):
+        return ""
+    return f"; so has one that knows nothing of {facts.target}"
 
 
 def _others(models: dict[str, Any]) -> str:

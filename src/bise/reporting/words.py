@@ -91,7 +91,8 @@ ADVICE = re.compile(
 
 def in_plain_words(note: str) -> str:
     """A note of the run for who writes none: without advice on options, and with val by its name."""
-    return re.sub(r"\b(on|of) val\b", r"\1 the validation data", ADVICE.sub("", note))
+    plain = re.sub(r"\b(on|of) val\b", r"\1 the validation data", ADVICE.sub("", note))
+    return re.sub(r"(?<=\d) ?%", "\u202f%", plain)
 
 
 def _at_chance(facts: Facts) -> list[str]:
