@@ -6,15 +6,16 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from bise.base.errors import BadInput, Unwritable
-from bise.base.plain import NotPlain, make_folder, move, open_plain, remove, sync_folder
+from bise.base.plain import NotPlain, in_run, make_folder, move, open_plain, remove, remove_folder, sync_folder
 
 SCHEMA = 2
 """The version that every JSON file of ours carries; `runs/schema.py` says what it changed in those of a run."""
@@ -41,6 +42,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
     make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if not in_run(path):
+        sweep_beside(path)
     with writing(path):
         try:
             with os.fdopen(open_plain(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
@@ -51,6 +54,30 @@ def write_bytes(path: Path, content: bytes) -> None:
             sync_folder(path.parent)
         finally:
             remove(beside)
+
+
+def sweep_beside(path: Path) -> None:
+    """Remove what processes that died while they wrote `path` have left beside it; in a run the next job does so."""
+    if os.name != "posix":  # elsewhere a process can't be asked whether it lives
+        return
+    stem, name, ending = (re.escape(text) for text in (path.stem, path.name, path.suffix))
+    left = re.compile(rf"\.(?:{name}|{stem})\.([0-9]{{1,9}})\.part(?:{ending})?")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        found = [(entry, match) for entry in entries if (match := left.fullmatch(entry.name))]
+        for entry, match in found:
+            if not _lives(int(match[1])):
+                where = path.with_name(entry.name)
+                remove_folder(where) if entry.is_dir(follow_symlinks=False) else remove(where)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def append_bytes(path: Path, content: bytes) -> None:

@@ -168,7 +168,7 @@ def _notes(runs: Sequence[tuple[str, Facts]]) -> list[str]:
 def write_comparison(found: Comparison, out: Path) -> Path:
     """Write the page."""
     check_place(out, chosen=True)
-    write_bytes(out, comparison_page(found).encode("utf-8", "replace"))
+    write_bytes(out.resolve(), comparison_page(found).encode("utf-8", "replace"))
     return out
 
 
