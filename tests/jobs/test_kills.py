@@ -139,6 +139,8 @@ def killed_at(warm, words, writes, *, folder, extracted, there):
         content(folder)
         again = [*words, "--resume"] if resumable else words
         ((code, _, errors, _),) = warm.run(again)
+        if code == 2 and "begun and not finished; go on with --resume" in errors:
+            ((code, _, errors, _),) = warm.run([*again, "--resume"])
         if code == 2 and "exists and isn't empty; name a new folder" in errors:
             load_pretrained(folder / "deployed")  # in one step it was there as a whole, and can't be made again
             shutil.rmtree(folder / "deployed")

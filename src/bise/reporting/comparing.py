@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,8 @@ def compared(folders: Sequence[Path]) -> Comparison:
     for folder in folders:
         facts = read_facts(folder)
         try:
-            found.append((facts, _lines(facts, str(folder)), _settings(facts)))
+            lines = _lines(facts, str(folder)), _settings(facts)
+            found.append((replace(facts, metrics=[], samples={}, thresholds={}, scores={}, masks={}), *lines))
         except Exception as error:  # dozens of values are taken as the jobs write them; a file may hold any others
             what = f"{type(error).__name__}: {error}"
             raise BadInput(

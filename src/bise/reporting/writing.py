@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bise.base.errors import BadInput, caution
 from bise.base.files import open_to_read, read_bytes, write_bytes
-from bise.base.plain import NotPlain
+from bise.base.plain import NotPlain, check_plain
 from bise.reporting.bench_page import bench_page
 from bise.reporting.card import MARK, card
 from bise.reporting.facts import read_facts
@@ -37,6 +37,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
 
 def _content(folder: Path) -> str:
     """The page of a comparison, or of a run of any other kind."""
+    check_plain(folder)
     path = folder / "summary.json"
     if path.is_file() and "bench" in (summary := read_bare(path)):
         return bench_page(summary, folder.name, ENDING)
