@@ -147,8 +147,11 @@ def test_the_list_names_every_file_of_a_run(whole):
     assert {path.name for path in (whole.parent / "bench").iterdir()} <= set(BENCH_FILES)
 
 
+MANY = [pytest.param(name, marks=pytest.mark.long) for name in FILES if name.startswith("front/")]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder of others", "device", "pipe"])
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*(name for name in FILES if not name.startswith("front/")), *MANY])
 def test_links_and_special_files_are_refused_and_nothing_outside_changes(whole, outside, tmp_path, name, kind):
     folder = tmp_path / "run"
     copy_run(whole, folder)
@@ -166,7 +169,10 @@ def test_links_and_special_files_are_refused_and_nothing_outside_changes(whole, 
 BENCH_FILES = [".lock", "checkpoints", "checkpoints/bench", "config.json", "README.md", "report.html", "summary.json"]
 
 
-@pytest.mark.parametrize("kind", ["file", "folder of others", "device", "pipe", "folder", "huge"])
+RARE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("folder of others", "device", "folder")]
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "huge", *RARE])
 @pytest.mark.parametrize("name", BENCH_FILES)
 def test_the_folder_of_a_comparison_harms_nobody_either(whole, outside, tmp_path, name, kind):
     """Every command on it; most have no use for one, and say so."""
