@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
@@ -164,6 +165,17 @@ def at_once(commands, kill):
     return found
 
 
+def rehearse():
+    """What is imported and made on first use, as torch.export has much of it, is there before the first fork."""
+    from bise.cli.app import app
+    from small_job import OWN, QUICK
+
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        run = f"{folder}/run"
+        for words in (["extract", *OWN, *QUICK, "--out", run], ["refit", run], ["finetune", run, "--epochs", "1"]):
+            app(words, standalone_mode=False)
+
+
 def serve():
     import torch
 
@@ -172,6 +184,7 @@ def serve():
     torch.set_num_interop_threads(1)
     for name in PARTS:
         import_module(name)
+    rehearse()
 
     for line in sys.stdin:
         asked = json.loads(line)

@@ -257,11 +257,11 @@ def test_folders_within_folders_have_an_end(tmp_path):
 
 BY_PATH = {
     "base/output.py": "the null device, in the place of a closed output",
-    "cli/several.py": "the null device, in the place of the other processes' output",
+    "cli/several.py": "the null device; a copy of a run, made by a further process for itself",
     "data/sets/biased_madlibs.py": "data of the user's",
     "data/sets/celeba.py": "data of the user's",
     "data/sets/cifar10.py": "data of the user's",
-    "data/core/coders.py": "the user's vocabulary, and the tokenizer beside a file that the user named with --out",
+    "data/core/coders.py": "the user's vocabulary",
     "data/own/arrow_files.py": "data of the user's",
     "data/own/columns.py": "data of the user's",
     "data/sets/fetching.py": "downloads, in the cache",
@@ -269,7 +269,7 @@ BY_PATH = {
     "data/core/pictures.py": "data of the user's",
     "jobs/bench_rows.py": "what the system knows of this process's memory",
     "jobs/exporting.py": "a file that the user named with --out; torch writes it",
-    "jobs/pretrained.py": "a new folder that the user named, and what lies beside the user's model",
+    "jobs/pretrained.py": "a new folder that the user named, and what lies beside the user's model; transformers writes in it",
     "engine/storage.py": "a file without a name, of a store of samples",
     "network/architectures/intake.py": "a model's own preprocessing, beside its weights",
     "network/weights.py": "weights that the user named, or the run's configuration: only read, and only as tensors",

@@ -396,7 +396,7 @@ def test_the_same_samples_under_another_transform_are_the_same():
 # what a run notices
 
 NOTICED = ("tensor", "numpy", "list of tensors", "subset", "concatenation", "transform", "code")
-SETTING = {"form": "tensor", "by": 0.0}
+SETTING = {"form": "tensor", "by": 0.0, "of": "train", "tested": False}
 QUICK = ["--steps", "4", "--upsilon", "1", "--batch-size", "60"]
 
 
@@ -410,8 +410,10 @@ def model():
 
 
 def splits(split):
-    make = FORMS[SETTING["form"]]
-    return make(SETTING["by"]) if split == "train" else make(0.5) if split == "val" else None
+    if split == "test" and not SETTING["tested"]:
+        return None
+    here = {"train": 0.0, "val": 0.5, "test": 0.25}[split]
+    return FORMS[SETTING["form"]](here + SETTING["by"] * (split == SETTING["of"]))
 
 
 def run(*arguments):
@@ -475,6 +477,43 @@ def test_a_run_notices_one_number(tmp_path, monkeypatch, command, form):
     result = run("finetune", tmp_path / "run", "--epochs", "1")
     assert result.exit_code == 2
     assert "train changed since" in result.stderr
+
+
+STEPS = {"refit": "bise.jobs.refit.refitting", "front": "bise.jobs.front._point", "bench": "bise.jobs.bench.row"}
+"""{a command that came later: what it is stopped in}"""
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "finished"])
+@pytest.mark.parametrize("of", ["train", "val", "test"])
+@pytest.mark.parametrize("job", STEPS)
+def test_steps_and_comparisons_notice_one_number(tmp_path, monkeypatch, command, job, of, stopped):
+    """Of any split, where they go on, and where they are there already."""
+    monkeypatch.setitem(SETTING, "of", of)
+    monkeypatch.setitem(SETTING, "tested", True)
+    words = [job, tmp_path / "run"]
+    if job == "bench":
+        brief = ["--methods", "erm,dfr", "--seeds", "1", "--epochs", "1", "--select", "unbiased-val"]
+        words = [*words[:1], *command[1:7], *brief, "--out", *words[1:]]
+    else:
+        assert run(*command, "--out", tmp_path / "run").exit_code == 0
+    words += ["--budget", "0.5", "--no-refit"] if job == "front" else []
+    with monkeypatch.context() as patch:
+        if stopped:
+            patch.setattr(STEPS[job], stop)
+        assert run(*words).exit_code == (1 if stopped else 0)
+    resume = ["--resume"] if stopped else []
+    monkeypatch.setitem(SETTING, "by", CHANGED)
+    result = run(*words, *resume)
+    assert result.exit_code == 2, result.output
+    noted = f"another configuration (datasets.test_identity:splits.sha256.{of} is 2:"
+    assert (noted if job == "bench" else f"{of} changed since") in result.stderr
+    monkeypatch.setitem(SETTING, "by", 0.0)
+    result = run(*words, *resume)
+    assert result.exit_code == 0, result.output
+
+
+def stop(*_, **__):
+    raise Stop
 
 
 def _data(folder):

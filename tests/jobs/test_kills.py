@@ -11,14 +11,16 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from bise import load_pretrained
 from conftest import copy_run
 from small_job import OWN
 from warm import Warm
 
 QUICK = ["--steps", "4", "--upsilon", "1", "--batch-size", "60", "--seed", "0"]
+BENCH = ["--methods", "erm,jtt,dfr", "--seeds", "1", "--epochs", "2", "--limit", "200"]
 OFTEN = ["--checkpoint-every", "0"]
-TIMES = {"seconds", "latency_by_batch", "machine", "phases", "path"}
-"""Of a summary: what no two runs have in common."""
+TIMES = {"seconds", "latency_by_batch", "machine", "phases", "path", "peak_bytes", "samples"}
+"""Of a summary: what no two runs have in common; of a row that was stopped, a comparison counts no costs."""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,13 @@ def commands(folder, mnist):
         "shrink": (["shrink", run, "--out", run / "small.pt2"], True),
         "export": (["export", run, folder / "small.onnx"], True),
         "report": (["report", run], True),
+        "extract and refit": (["extract", *OWN, *QUICK, "--out", run, "--refit", *OFTEN], False),
+        "front": (["front", run, "--budget", "0.5", "--budget", "0.7", *OFTEN], True),
+        "bench": (["bench", *OWN, *BENCH, "--out", run, *OFTEN], False),
+        "folder": (["shrink", run, "--folder", folder / "deployed"], True),
+        "card": (["report", run, "--card"], True),
+        "compare": (["compare", run, run, "--out", folder / "compared.html"], True),
+        "junit": (["audit", run, "--fail-under", "accuracy=0.1", "--junit", folder / "limits.xml"], True),
         "audit": (["audit", run], True),
         "verify": (["verify", run], True),
     }
@@ -130,6 +139,12 @@ def killed_at(warm, words, writes, *, folder, extracted, there):
         content(folder)
         again = [*words, "--resume"] if resumable else words
         ((code, _, errors, _),) = warm.run(again)
+        if code == 2 and "begun and not finished; go on with --resume" in errors:
+            ((code, _, errors, _),) = warm.run([*again, "--resume"])
+        if code == 2 and "exists and isn't empty; name a new folder" in errors:
+            load_pretrained(folder / "deployed")  # in one step it was there as a whole, and can't be made again
+            shutil.rmtree(folder / "deployed")
+            ((code, _, errors, _),) = warm.run(again)
         assert code == 0, (n, errors)
         assert content(folder) == whole, n
         assert left(folder) == [], n
@@ -140,15 +155,21 @@ WRITES = {
     "train": (5, 60),
     "extract": (9, 110),
     "finetune": (3, 7, 90),
-    "refit": (3, 9, 17),
+    "refit": (3, 9, 17, 70),
     "shrink": (11, 19),
     "export": (19,),
     "report": (1, 4, 5, 6, 8),
+    "extract and refit": (190,),
+    "front": (190,),
+    "bench": (7, 60, 290),
+    "folder": (20, 60),
+    "card": (8,),
+    "compare": (9,),
+    "junit": (9,),
 }
 """A few of each command's: at which of them a quick test kills it."""
-SLOW = [
-    pytest.param(name, marks=pytest.mark.long) if name in ("train", "shrink", "export") else name for name in WRITES
-]
+QUICKEST = ("extract", "finetune", "refit", "report", "bench")
+SLOW = [name if name in QUICKEST else pytest.param(name, marks=pytest.mark.long) for name in WRITES]
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -158,12 +179,18 @@ def test_a_kill_at_a_write_leaves_nothing_half_done(warm, extracted, mnist, tmp_
     assert count >= max(WRITES[name])
 
 
+CHUNK = 50
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("first", [*range(1, 201, CHUNK), 201])
 @pytest.mark.parametrize("name", WRITES)
-def test_a_kill_at_each_write_leaves_nothing_half_done(warm, extracted, mnist, tmp_path, name):
+def test_a_kill_at_each_write_leaves_nothing_half_done(warm, extracted, mnist, tmp_path, name, first):
+    """Each of the first 200, and some of those behind."""
     words, there = commands(tmp_path / "at", mnist)[name]
-    writes = [*range(1, 201), *range(201, 2000, 23)]
-    killed_at(warm, words, writes, folder=tmp_path / "at", extracted=extracted, there=there)
+    writes = range(201, 2000, 23) if first == 201 else range(first, first + CHUNK)
+    count = killed_at(warm, words, writes, folder=tmp_path / "at", extracted=extracted, there=there)
+    print(f"{name}: killed at {len([n for n in writes if n <= count])} of {count} writes, from {first} on")
 
 
 @pytest.mark.parametrize("name", ["audit", "verify"])

@@ -115,7 +115,18 @@ def test_the_run_keeps_its_promises_and_tells_the_folder(made):
 
 
 @pytest.mark.parametrize(
-    "evil", ["| a | b |\n# heading", "<script>x</script>", '"]: ---\nlicense: mit', "](javascript:x)", "\x1b[31m"]
+    "evil",
+    [
+        "| a | b |\n# heading",
+        "<script>x</script>",
+        '"]: ---\nlicense: mit',
+        "](javascript:x)",
+        "\x1b[31m",
+        "\x7f \ufffe \uffff",
+        "next\x85line",
+        "\u2028---\u2028license: mit",
+        "\U0001f600 \u202e",
+    ],
 )
 def test_names_of_others_are_text(made, evil, tmp_path):
     """Labels and a folder's name may hold Markdown, HTML or YAML."""
@@ -132,6 +143,13 @@ def test_names_of_others_are_text(made, evil, tmp_path):
     assert [line for line in body.splitlines() if line.startswith("# ")] == [body.splitlines()[2]]
     columns = {len(re.findall(r"(?<!\\)\|", line)) for line in body.splitlines() if line.startswith("|")}
     assert columns <= {3, 4, 5}
+
+
+def test_a_folder_whose_name_is_no_text_has_a_card_all_the_same(made, tmp_path):
+    """On Linux a name may be any bytes; Python makes halves of surrogate pairs of them."""
+    strange = replace(read_facts(made / "run"), folder="run-\udcff")
+    (tmp_path / "README.md").write_text(card(strange), encoding="utf-8")
+    assert metadata_load(tmp_path / "README.md")["model-index"][0]["name"] == "run-\ufffd"
 
 
 def test_a_card_of_somebody_else_is_not_overwritten(made, tmp_path):

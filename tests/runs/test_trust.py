@@ -121,6 +121,10 @@ def commands(folder, elsewhere):
         "shrink": ["shrink", folder],
         "export": ["export", folder, elsewhere / "model.pt2"],
         "finetune": ["finetune", folder, "--epochs", "1"],
+        "refit": ["refit", folder],
+        "front": ["front", folder, "--budget", "0.5", "--no-refit"],
+        "folder": ["shrink", folder, "--folder", elsewhere / "deployed"],
+        "limits": ["audit", folder, "--fail-under", "accuracy=0.1", "--junit", elsewhere / "limits.xml"],
         "from": ["extract", "--from", folder, "--out", elsewhere / "other", *QUICK],
         "audit from": ["audit", "--from", folder],
     }
@@ -174,6 +178,37 @@ def test_runs_of_strangers_are_compared_and_nothing_of_theirs_is_called(strange,
     assert (contents(here), contents(strange)) == before
     assert "trap" not in sys.modules
     assert "subnetwork" in compared.stdout
+
+
+def test_a_strangers_run_has_a_card_and_nothing_of_theirs_is_called(strange, here):
+    edit(strange, model="trap:make", data="shutil:rmtree")
+    (here / "train").mkdir()
+    before = contents(here)
+    made = run("report", strange, "--card")
+    assert made.exit_code == 0, made.output
+    assert contents(here) == before
+    assert "trap" not in sys.modules
+    assert not (strange / "samples.json").exists()
+
+
+def test_a_folder_of_a_comparison_names_functions_that_nobody_calls(strange, here):
+    """No command makes anything of it but its page; what its configuration says of model and data is passed over."""
+    folder = strange.parent / "bench"
+    folder.mkdir()
+    line = {"method": "erm", "dataset": "own", "reasons": [], "n": 1, "macs": 1, "seconds": 1.0, "samples": 1}
+    line |= {"unbiased": {"mean": 0.5, "sd": None}, "worst_group": {"mean": 0.5, "sd": None}, "peak_bytes": 1}
+    line |= {"weights_changed": 1, "labels": ["y"], "difference": {}}
+    about = {"select": "last", "settings": 1, "seeds": [0], "against": "erm", "device": "cpu"}
+    source = {"model": "trap:make", "data": "shutil:rmtree", "weights": None}
+    (folder / "config.json").write_text(json.dumps({"schema": 2, "job": "bench", "own": source, "source": source}))
+    (folder / "summary.json").write_text(json.dumps({"schema": 2, "bench": about, "rows": [], "table": [line]}))
+    (here / "train").mkdir()
+    before = contents(here)
+    for command, arguments in commands(folder, here).items():
+        found = run(*arguments)
+        assert found.exit_code == (0 if command == "report" else 2), (command, found.output)
+    assert contents(here) == before
+    assert "trap" not in sys.modules
 
 
 def test_who_made_a_run_is_not_asked(mine):
@@ -441,8 +476,9 @@ from bise.cli.app import app
 out, *folders = sys.argv[1:]
 codes = {}
 for folder in folders:
-    for command in ("verify", "report", "audit", "shrink", "compare"):
-        result = CliRunner().invoke(app, [command, folder, *([folder] if command == "compare" else [])])
+    for command in ("verify", "report", "audit", "shrink", "compare", "card", "refit", "front"):
+        more = {"compare": [folder], "card": ["--card"], "front": ["--budget", "0.5", "--no-refit"]}.get(command, [])
+        result = CliRunner().invoke(app, ["report" if command == "card" else command, folder, *more])
         codes[f"{command} {os.path.basename(folder)}"] = [result.exit_code, result.output]
 watching = False
 files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
@@ -512,7 +548,7 @@ def dependencies():
 
 @pytest.mark.long
 def test_watched_from_within_nothing_is_imported_written_or_contacted(strange, here, tmp_path, vocabulary):
-    """Every import, every file that is opened to be written, every socket and process of four commands."""
+    """Every import, every file that is opened to be written, every socket and process of eight commands."""
     a_tokenizer_of_a_hub(strange, tmp_path / "texts")
     shutil.copytree(tmp_path / "texts", tmp_path / "cached")
     texts = json.loads((tmp_path / "cached/config.json").read_text())["source"]["own"]
@@ -535,7 +571,7 @@ def test_watched_from_within_nothing_is_imported_written_or_contacted(strange, h
     assert done.returncode == 0, done.stderr
     assert contents(here) == before
     seen = json.loads((tmp_path / "seen.json").read_text())
-    refused = {"verify": 0, "report": 0, "audit": 2, "shrink": 2, "compare": 0}
+    refused = {"verify": 0, "report": 0, "audit": 2, "shrink": 2, "compare": 0, "card": 0, "refit": 2, "front": 2}
     for name, (code, output) in seen["codes"].items():
         command, _, of = name.partition(" ")
         expected = 0 if of == "ours" else 1 if name == "verify cached" else refused[command]

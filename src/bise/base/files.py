@@ -6,20 +6,25 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from bise.base.errors import BadInput, Unwritable
-from bise.base.plain import NotPlain, make_folder, move, open_plain, remove, sync_folder
+from bise.base.plain import NotPlain, in_run, make_folder, move, open_plain, remove, remove_folder, sync_folder
 
 SCHEMA = 3
 """The version that every JSON file of ours carries; `runs/schema.py` says what it changed in those of a run."""
-LARGEST_TEXT = 256 * 2**20
+LARGEST_TEXT = 64 * 2**20
 """Bytes that a JSON file or a log may have; those that we write stay far below."""
+UNFOLDED = 512 * 2**20
+"""Bytes that the objects of a JSON file or a log may take in memory."""
+TAKES = {b"[": 96, b"{": 200, b":": 20, b",": 40, b'"': 20}
+"""Bytes that Python takes, at most, for what each character of JSON stands for."""
 LARGEST_HEADER = 100 * 2**20
 """Bytes that the header of a safetensors file may have, by its format."""
 
@@ -37,10 +42,30 @@ def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         return file.read(largest)
 
 
+def check_room(content: bytes) -> bytes:
+    """JSON that doesn't fill the memory, refused before it is parsed."""
+    if (told := unfolded(content)) > UNFOLDED:
+        raise NotPlain(f"it would take up to {told / 1e9:.1f} GB of memory, more than {UNFOLDED / 1e9:.1f}")
+    return content
+
+
+def unfolded(content: bytes) -> int:
+    """Bytes that JSON takes in memory at most, by what its characters stand for; a wide one makes a text wide."""
+    width = 1 if content.isascii() and b"\\u" not in content else 4
+    return len(content) * width + sum(content.count(one) * n for one, n in TAKES.items())
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """The lines of a log, with their ends; none where there is no file."""
+    return check_room(read_bytes(path)).splitlines(keepends=True) if path.exists() else []
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step, so that a crash leaves the old file or the new one."""
     make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if not in_run(path):
+        sweep_beside(path)
     with writing(path):
         try:
             with os.fdopen(open_plain(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
@@ -51,6 +76,30 @@ def write_bytes(path: Path, content: bytes) -> None:
             sync_folder(path.parent)
         finally:
             remove(beside)
+
+
+def sweep_beside(path: Path) -> None:
+    """Remove what processes that died while they wrote `path` have left beside it; in a run the next job does so."""
+    if os.name != "posix":  # elsewhere a process can't be asked whether it lives
+        return
+    stem, name, ending = (re.escape(text) for text in (path.stem, path.name, path.suffix))
+    left = re.compile(rf"\.(?:{name}|{stem})\.([0-9]{{1,9}})\.part(?:{ending})?")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        found = [(entry, match) for entry in entries if (match := left.fullmatch(entry.name))]
+        for entry, match in found:
+            if not _lives(int(match[1])):
+                where = path.with_name(entry.name)
+                remove_folder(where) if entry.is_dir(follow_symlinks=False) else remove(where)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def append_bytes(path: Path, content: bytes) -> None:
@@ -88,7 +137,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of ours, refused where it is missing, broken or of a newer schema."""
     try:
-        content = json.loads(read_bytes(path).decode())
+        content = json.loads(check_room(read_bytes(path)).decode())
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist; name a folder that bise wrote") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -136,7 +185,7 @@ def check_header(path: Path) -> int:
         if size < 8 or not 2 <= length <= min(LARGEST_HEADER, size - 8):
             raise NotPlain(f"{path.name} has no header of safetensors")
         try:
-            header = json.loads(file.read(length))
+            header = json.loads(check_room(file.read(length)))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
             told = 8 + length + max(ends, default=0)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):

@@ -17,8 +17,8 @@ NO_READER = 128 + int(getattr(signal, "SIGPIPE", 13))
 """Exit code where the output's reader left: a shell's for what ends by SIGPIPE."""
 BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """What turns the direction of writing, so that a text reads as another."""
-CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{BIDI}]")
-"""All but the tab and the end of a line."""
+CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff{BIDI}]")
+"""All but the tab and the end of a line; the last two are no characters, and XML can't hold them."""
 SIZES = ("COLUMNS", "LINES", "TERMINAL_WIDTH")
 
 

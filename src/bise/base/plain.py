@@ -25,7 +25,14 @@ AS_BYTES = getattr(os, "O_BINARY", 0)  # Windows would write other line ends
 A_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 LINKED = (errno.ELOOP, errno.EMLINK)
 """What systems say of a link that isn't to be followed."""
-RELATIVE = {os.open, os.mkdir, os.rename, os.unlink, os.rmdir} <= os.supports_dir_fd and os.scandir in os.supports_fd
+RELATIVE = {
+    os.open,
+    os.mkdir,
+    os.rename,
+    os.stat,
+    os.unlink,
+    os.rmdir,
+} <= os.supports_dir_fd and os.scandir in os.supports_fd
 """Whether the system takes a name relative to an open folder."""
 DEEPEST = 32
 """Folders within each other that a run folder may hold; those of ours are three."""
@@ -83,8 +90,12 @@ def open_plain(path: Path, flags: int) -> int:
 
 
 def move(path: Path, to: Path) -> None:
-    """Give a file or folder another name, in one step; a file that had it is replaced."""
+    """Give a file or folder another name, in one step; a file that had it is replaced, and no pipe or device."""
     with _named(path) as (folder, name), _named(to) as (other, new):
+        with suppress(FileNotFoundError):
+            mode = os.stat(new, dir_fd=other, follow_symlinks=False).st_mode
+            if not any(kind(mode) for kind in (stat.S_ISREG, stat.S_ISLNK, stat.S_ISDIR)):
+                raise NotPlain(f"{to.name} is a pipe, a socket or a device")
         os.replace(name, new, src_dir_fd=folder, dst_dir_fd=other)
 
 
@@ -144,6 +155,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def in_run(path: Path) -> bool:
+    """Whether `path` lies in a run folder that this process has opened."""
+    return _run_of(path) is not None
 
 
 def _run_of(path: Path) -> Path | None:

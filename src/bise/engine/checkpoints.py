@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bise.base.errors import BadInput, caution
-from bise.base.files import check_header, read_bytes, write_bytes, writing
+from bise.base.files import check_header, check_room, read_bytes, write_bytes, writing
 from bise.base.plain import move, remove
 from bise.engine.processes import rank, wait
 
@@ -67,7 +67,7 @@ class Checkpoint:
             tensors = load(content)
             if header["sum"] != _checksum(tensors, header["state"]):
                 raise _Damaged("its checksum differs")
-            state = json.loads(header["state"])
+            state = json.loads(check_room(header["state"].encode()))
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise _Damaged(str(error).strip("'\"")) from error
         if header.get("key") != self.key:

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from bise.base.errors import BadInput
+from bise.data.core.content import Content
 from bise.engine.checkpoints import EVERY
 from bise.jobs.bench_problems import Problem
 from bise.jobs.bench_rows import as_json
 from bise.jobs.bench_table import check_against
+from bise.methods.rivals.listed import METHODS
 from bise.methods.shared.interface import Method
 from bise.network.twin import fingerprint
 
@@ -55,13 +57,14 @@ class Plan:
         """What a run folder says of it."""
         return {
             "job": "bench",
-            "methods": {method.name: as_json(method.config) for method in self.methods},
+            "methods": {method.name: as_json(method.config) | _own(method) for method in self.methods},
             "datasets": {
                 one.name: {
                     "train": asdict(one.train),
                     "finetune": asdict(one.finetune),
                     "extract": dict(one.search),
                     "vanilla": None if one.vanilla is None else fingerprint(one.vanilla),
+                    **({} if one.known is None else {"sha256": one.known()}),
                 }
                 for one in self.problems
             },
@@ -71,3 +74,8 @@ class Plan:
             "against": self.against,
             "device": str(self.device),
         }
+
+
+def _own(method: Method) -> dict[str, str]:
+    """Of a method that isn't ours, a hash of its function's name and of what it was given, but not of its code."""
+    return {} if METHODS.get(method.name) is method else {"function": Content()(method.run).hex()}

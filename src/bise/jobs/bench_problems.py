@@ -13,14 +13,16 @@ from torch import Tensor, nn
 
 from bise.base.errors import BadInput, NoSplit
 from bise.data.core.cells import Cells
+from bise.data.core.content import Content
 from bise.data.core.contract import Labelled, labels
+from bise.data.core.identity import hashes, identities
 from bise.data.core.subset import subset, taken
 from bise.data.sets.digits import coloured_digits
 from bise.engine.config import TrainConfig
 from bise.jobs.data_sources import rho_of
 from bise.jobs.recipes import RECIPES, recipe, splits, start
 from bise.network.architectures.small import digit_net
-from bise.network.twin import duplicate
+from bise.network.twin import duplicate, fingerprint, named_tensors
 
 SECOND = 1_000_003
 """What is added to the seed for the weights of a method's second network."""
@@ -41,6 +43,8 @@ class Problem:
     """Weights that are there already; else a model is trained by `train`."""
     search: Mapping[str, Any] = field(default_factory=dict)
     """What the problem changes in the default extraction."""
+    known: Callable[[], Mapping[str, Any]] | None = None
+    """What tells data and a model of one's own from others: hashes, by which a run knows what it was begun with."""
 
     def starts(self, seed: int) -> Callable[[int], nn.Module]:
         """A function that gives a fresh model: the method's first network, or its second one."""
@@ -123,7 +127,16 @@ def own_problem(
         train=train,
         finetune=finetune or TrainConfig.finetuning(batch_size=train.batch_size, epochs=train.epochs),
         vanilla=vanilla,
+        known=lambda: hashes(identities(parts)) | {"model": _told(make)},
     )
+
+
+def _told(make: Callable[[], nn.Module]) -> str:
+    """A hash of what `make` gives under a seed; of its shapes alone, where it draws by other random numbers too."""
+    one, other = (_drawn(make, 0) for _ in range(2))
+    if (found := fingerprint(one)) == fingerprint(other):
+        return found
+    return Content()([(name, tuple(tensor.shape)) for name, tensor in named_tensors(one).items()]).hex()
 
 
 def _drawn(make: Callable[[], nn.Module], seed: int) -> nn.Module:

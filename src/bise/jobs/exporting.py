@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 
 from bise.base.errors import BadInput
-from bise.base.files import write_bytes
+from bise.base.files import sweep_beside
 from bise.base.plain import make_folder
 from bise.data.core.coders import write_tokenizer
 from bise.data.core.tokens import sentences_of
@@ -93,6 +93,7 @@ def export(small: nn.Module, path: str | Path, example: Any, *, data: Any = None
     program, cases = _faithful(_Logits(_folded(model), keys), model, keys, inputs)
     make_folder(path.parent)
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    sweep_beside(path)
     try:
         beside.touch()  # torch would say in another way that it can't
         names = keys or ("x",)
@@ -107,6 +108,8 @@ def export(small: nn.Module, path: str | Path, example: Any, *, data: Any = None
             )
         if sentences is not None:
             write_tokenizer(tokenizer_file(path), sentences.coder)
+        with beside.open("r+b") as file:
+            os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
         raise BadInput(f"{path} can't be written ({error.strerror or error}); choose another place") from error
@@ -169,6 +172,8 @@ def check_target(path: Path) -> None:
         raise BadInput(f"{path}: the ending {path.suffix!r} names no format; choose .onnx or .pt2")
     if path.is_dir():
         raise BadInput(f"{path} is a folder; give the name of a file")
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is a pipe or a device; give the name of a file")
 
 
 def tokenizer_file(path: Path) -> Path:
@@ -202,7 +207,7 @@ def _pt2(path: Path, program: ExportedProgram, _: tuple[str, ...], facts: Mappin
     content = io.BytesIO()  # on a full disk torch's own writer would end the process
     with quiet_export():
         torch.export.save(program, content, extra_files={PT2_FILE: in_one(facts)})
-        write_bytes(path, content.getvalue())
+        path.write_bytes(content.getvalue())
         # the file that was written a line above, not one from elsewhere: loading a .pt2 can run code
         return torch.export.load(path).module()
 

@@ -28,6 +28,8 @@ def check_file(path: Path | None, limits: Limits) -> None:
         raise BadInput(f"--junit {path} is about limits, and there are none; give --fail-under or --fail-gap")
     if path.is_dir():
         raise BadInput(f"--junit {path} is a folder; name a file in it")
+    if path.is_symlink() or (path.exists() and not path.is_file()):  # it would be replaced, /dev/stdout too
+        raise BadInput(f"--junit {path} is a link, a pipe or a device; name a plain file")
     check_writable(path.parent, "choose another file with --junit")
 
 

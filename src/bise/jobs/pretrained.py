@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput, Unwritable
-from bise.base.files import write_json
+from bise.base.files import sweep_beside, write_json
 from bise.base.version import VERSION
 from bise.jobs.auto_form import AutoForm, NoForm, auto_form
 from bise.network.architectures.text import offline, quiet
@@ -85,6 +85,7 @@ def save_pretrained(
     sub.place(example)
     made, why = _formed(sub, example, form)
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    sweep_beside(folder)
     try:
         beside.mkdir(parents=True)
         if made:

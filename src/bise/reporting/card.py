@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.base.output import one_line
+from bise.base.output import CONTROL, one_line
 from bise.base.version import VERSION
 from bise.reporting.facts import MODELS, Facts
 from bise.reporting.leaning import headline
@@ -40,7 +41,7 @@ def card(facts: Facts, of: str | None = None, form: str | None = None) -> str:
     metadata = _metadata(facts, of, form)
     parts = [
         "---",
-        *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in metadata.items()),
+        *(f"{key}: {_yaml(value)}" for key, value in metadata.items()),
         "---",
         MARK,
         "",
@@ -94,6 +95,16 @@ def _metadata(facts: Facts, of: str, form: str | None) -> dict[str, Any]:
     if model.startswith("hf:") and not Path(model.removeprefix("hf:")).is_absolute():
         content["base_model"] = model.removeprefix("hf:")
     return content
+
+
+def _yaml(value: Any) -> str:
+    """A value as JSON, which is YAML too once the characters are escaped that end a line there, or can't stand."""
+    return CONTROL.sub(_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    half = "\ud800" <= match[0] <= "\udfff"  # of a pair, as in the name of a file that isn't text: no character
+    return "\\ufffd" if half else f"\\u{ord(match[0]):04x}"
 
 
 def _task(facts: Facts) -> str:

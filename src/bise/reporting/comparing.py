@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,8 @@ def compared(folders: Sequence[Path]) -> Comparison:
     for folder in folders:
         try:
             facts = read_facts(folder)
-            found.append((facts, _lines(facts, str(folder)), _settings(facts)))
+            lines = _lines(facts, str(folder)), _settings(facts)
+            found.append((replace(facts, metrics=[], samples={}, thresholds={}, scores={}, masks={}), *lines))
         except BadInput:
             raise
         except Exception as error:  # dozens of values are taken as the jobs write them; a file may hold any others
@@ -194,7 +195,7 @@ def _notes(runs: Sequence[tuple[str, Facts]]) -> list[str]:
 def write_comparison(found: Comparison, out: Path) -> Path:
     """Write the page."""
     check_place(out, chosen=True)
-    write_bytes(out, comparison_page(found).encode("utf-8", "replace"))
+    write_bytes(out.resolve(), comparison_page(found).encode("utf-8", "replace"))
     return out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.base.files import read_bytes, read_tensors
+from bise.base.files import read_lines, read_tensors
 from bise.base.plain import check_plain
 from bise.runs.older import rows_today, summary_today
 from bise.runs.schema import read
@@ -166,10 +166,14 @@ def _optional(path: Path) -> dict[str, Any]:
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Rows of metrics.jsonl; a last line that a stopped job left half-written is passed over."""
     rows = []
-    for line in read_bytes(path).decode(errors="replace").splitlines() if path.is_file() else ():
+    try:
+        lines = read_lines(path)
+    except OSError as error:
+        raise BadInput(f"{path} can't be read ({error}); take back what was edited") from error
+    for line in lines:
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = json.loads(line.decode(errors="replace"))
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             rows.append(row)

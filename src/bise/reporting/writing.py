@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bise.base.errors import BadInput, caution
 from bise.base.files import open_to_read, read_bytes, write_bytes
-from bise.base.plain import NotPlain
+from bise.base.plain import NotPlain, check_plain
 from bise.reporting.bench_page import bench_page
 from bise.reporting.card import MARK, card
 from bise.reporting.facts import read_facts
@@ -23,6 +23,7 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Make the page from what the run folder holds, and write it there as report.html, or to `out`."""
     path = Path(folder) / "report.html" if out is None else Path(out)
     check_place(path, chosen=out is not None)
+    at = path if out is None else path.resolve()  # a link that was named stays one
     try:
         content = _content(Path(folder)).encode("utf-8", "replace")
     except BadInput:
@@ -30,12 +31,13 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     except Exception as error:  # the page takes dozens of values as the jobs write them; a file may hold any others
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
-    write_bytes(path, content)
+    write_bytes(at, content)
     return path
 
 
 def _content(folder: Path) -> str:
     """The page of a comparison, or of a run of any other kind."""
+    check_plain(folder)
     path = folder / "summary.json"
     if path.is_file() and "bench" in (summary := read_bare(path)):
         return bench_page(summary, folder.name, ENDING)
@@ -49,7 +51,8 @@ def write_card(
     path = Path(folder) / CARD if out is None else Path(out)
     if path.is_dir():
         raise BadInput(f"{path} is a folder; name a file to write the card to")
-    if path.exists() and MARK.encode() not in read_bytes(path.resolve() if out is not None else path):
+    at = path if out is None else path.resolve()
+    if at.exists() and not _is_card(at):
         raise BadInput(f"{path} is no model card of bise and isn't overwritten; name another file, or move it away")
     try:
         content = card(read_facts(Path(folder)), of, form).encode("utf-8", "replace")
@@ -58,8 +61,15 @@ def write_card(
     except Exception as error:  # as of the page
         what = f"{type(error).__name__}: {error}"
         raise BadInput(f"{folder} holds something else than bise writes ({what}); take back what was edited") from error
-    write_bytes(path, content)
+    write_bytes(at, content)
     return path
+
+
+def _is_card(path: Path) -> bool:
+    try:
+        return MARK.encode() in read_bytes(path)
+    except NotPlain:
+        return False
 
 
 def check_place(path: Path, *, chosen: bool) -> None:

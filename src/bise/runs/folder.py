@@ -66,10 +66,15 @@ class Run:
         """Those that have logged."""
         self.new = [folder for folder in (self.folder, *self.folder.parents) if not folder.exists()]
         self.lock: Lock | None = None
+        if self.path.exists():
+            check_plain(self.folder)
         self.finished = self._finished()
         """The summary, where this very run is finished already."""
         if self.finished is None:
             self._open(resume)
+        elif any(_left(self.folder)):
+            with suppress(BadInput):  # of a folder that can't be written, or where another process is at work
+                self._open(resume)
         if self.finished is not None:
             caution(f"{self.folder} holds this run, finished; nothing was done")
 
@@ -123,6 +128,9 @@ class Run:
             self._close()
             raise
         if self.finished is not None:
+            with suppress(OSError):
+                _sweep(self.folder)
+                remove_empty(self.folder / "checkpoints")
             self._close()
 
     def _begin(self, begun: bool) -> None:
@@ -263,8 +271,13 @@ def sole(folder: Path) -> Iterator[None]:
 
 def _sweep(folder: Path) -> None:
     """Remove what a process that died has left; only for the one that holds the folder."""
-    for left in (*folder.rglob(".*.part*"), *folder.glob("checkpoints/.*")):
+    for left in list(_left(folder)):
         remove_folder(left) if left.is_dir() else remove(left)
+
+
+def _left(folder: Path) -> Iterator[Path]:
+    yield from folder.rglob(".*.part*")
+    yield from folder.glob("checkpoints/.*")
 
 
 def check_complete(folder: Path) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bise.base.errors import BadInput
-from bise.base.files import SCHEMA, append_bytes, finite, read_bytes
+from bise.base.files import SCHEMA, append_bytes, finite, read_lines
 from bise.data.core.contract import Log
 from bise.runs.events import append_events
 
 
 def rows_of_others(path: Path, part: str) -> Iterator[bytes]:
     """The whole lines of metrics.jsonl that are not a part's."""
-    for line in read_bytes(path).splitlines(keepends=True) if path.exists() else ():
-        with suppress(ValueError):  # half a line, by a process that died
+    for line in read_lines(path):
+        with suppress(ValueError, AttributeError, RecursionError):  # half a line, by a process that died, or no row
             if line.endswith(b"\n") and json.loads(line).get("job") != part:
                 yield line
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from bise.base.errors import BadInput
-from bise.base.files import SCHEMA, read_bytes, read_hashed
+from bise.base.files import SCHEMA, check_room, read_bytes, read_hashed
 from bise.base.plain import check_plain
 from bise.runs.older import is_older_demo, rows_today, summary_today
 from bise.runs.schema import read
@@ -121,7 +121,7 @@ def _json(run: RunFiles, name: str) -> dict[str, Any]:
 def _rows(run: RunFiles) -> Iterator[dict[str, Any]]:
     path = run.folder / "metrics.jsonl"
     try:
-        lines = read_bytes(path).decode().splitlines()
+        lines = check_room(read_bytes(path)).decode().splitlines()
         run.count += 1
     except (OSError, ValueError) as error:
         run.troubles.append(f"{path} can't be read ({error})")

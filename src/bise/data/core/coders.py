@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bise.base.errors import BadInput
+from bise.base.files import write_bytes
 from bise.data.core.tokens import Coder, check_length
 from bise.network.architectures.text import offline, transformers
 
@@ -55,8 +56,7 @@ def write_tokenizer(path: Path, coder: Coder) -> None:
         raise BadInput(
             f"{path} can't be written: this tokenizer has no form for a file; keep your own beside the model"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(coder.file(), encoding="utf-8")
+    write_bytes(path, coder.file().encode())
 
 
 def _file(made: str, length: int, pad: int | None, word: str | None, side: str = "right") -> str:

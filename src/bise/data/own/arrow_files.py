@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bise.base.errors import BadInput
+from bise.base.files import check_room, read_bytes
 from bise.data.core.room import CELL, Room
 
 CONTINUES = b"\xff\xff\xff\xff"
@@ -36,7 +37,7 @@ def _named(folder: Path) -> Iterator[Path]:
     """The files of columns that the folder, or a split in it, says to have."""
     for state in (folder / "state.json", *folder.glob("*/state.json")):
         try:
-            names = [entry["filename"] for entry in json.loads(state.read_bytes())["_data_files"]]
+            names = [entry["filename"] for entry in json.loads(check_room(read_bytes(state.resolve())))["_data_files"]]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # for datasets to judge
             continue
         yield from (path for name in names if isinstance(name, str) and (path := state.parent / name).is_file())

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from bise.base.errors import BadInput
+from bise.base.files import LARGEST_TEXT
 from bise.network.architectures.hub import first_line, missing, reach
 from bise.network.architectures.text import offline, quiet, transformers
 
@@ -64,6 +65,9 @@ def _place(where: str, local: bool) -> tuple[bool, AbstractContextManager[Any]]:
         odd = next((one for one in sorted(path.iterdir()) if not one.is_file() and not one.is_dir()), None)
         if odd is not None:
             raise BadInput(f"{odd} is a pipe, a device or a broken link; only files and folders are read")
+        large = (one for one in sorted(path.glob("*.json")) if one.is_file() and one.stat().st_size > LARGEST_TEXT)
+        if (odd := next(large, None)) is not None:
+            raise BadInput(f"{odd} has {odd.stat().st_size:,} bytes, more than {LARGEST_TEXT:,}; name another model")
         if not (path / "config.json").is_file():
             raise BadInput(f"hf:{where} holds no config.json; name a folder that save_pretrained wrote")
         return True, offline()

@@ -10,9 +10,13 @@ from typing import Any
 from torch import nn
 
 from bise.base.errors import BadInput
+from bise.base.files import read_bytes
 from bise.network.architectures.hub import first_line, hub_file
 from bise.network.architectures.named import timm_library
 from bise.network.architectures.vision import torchvision
+
+LARGEST = 2**20
+"""Bytes that a preprocessor's configuration may have."""
 
 
 def pictures_of(name: str, model: nn.Module, *, own_weights: bool, local: bool) -> dict[str, Any]:
@@ -43,7 +47,7 @@ def _preprocessor(where: str, local: bool) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return _as_ours(json.loads(path.read_bytes()))
+        return _as_ours(json.loads(read_bytes(path.resolve(), LARGEST)))  # a hub's files are links
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, ZeroDivisionError) as error:
         raise BadInput(f"{path} can't be read ({first_line(error)}); put it right, or take it away") from error
 
