@@ -19,7 +19,6 @@ from bise.methods.rivals.cnc import pairs
 from bise.methods.rivals.di import own_block
 from bise.methods.rivals.end import disentangling, entangling
 from bise.methods.rivals.ffw import two_sigmoid
-from bise.methods.rivals.group_dro import group_losses, moved
 from bise.methods.rivals.jtt import repeated
 from bise.methods.rivals.leace import eraser
 from bise.methods.rivals.learned_mixin import mixed_loss
@@ -29,6 +28,7 @@ from bise.methods.rivals.rebias import hsic, kernel
 from bise.methods.rivals.rubi import masked_loss
 from bise.methods.rivals.softcon import REFERENCES, unlikeness
 from bise.methods.rivals.subsampling import subset_of
+from bise.methods.shared.dro import group_losses, moved
 from bise.methods.shared.losses import by_class, contrastive, generalised, relative_difficulty, running
 from bise.methods.shared.narrow import narrowed
 from bise.methods.shared.priors import log_given_bias, shares
