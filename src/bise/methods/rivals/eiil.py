@@ -109,7 +109,7 @@ def invariant(logits: Tensor, y: Tensor, hard: Tensor, penalty: Tensor) -> Tenso
     """(mean_e CE_e + λ mean_e (mean of a in e)²) / λ over the environments e, `hard` [n] and not; λ is 1 or more."""
     errors, a = F.cross_entropy(logits, y, reduction="none"), slopes(logits, y)
     total = errors.new_zeros(())
-    for members in (hard.float(), 1 - hard.float()):
+    for members in (hard.to(errors.dtype), (~hard).to(errors.dtype)):
         share = members / members.sum().clamp_min(1)
         total = total + (share @ errors + penalty * (share @ a).square()) / 2
     return total / penalty

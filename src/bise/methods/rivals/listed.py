@@ -122,8 +122,6 @@ METHODS: dict[str, Method] = {
     method.name: method for method in (*_OURS, *_OF_THE_VANILLA_MODEL, *_ANEW, *_OF_A_TEACHER)
 }
 """{name: method}: those from the vanilla model first, ours before others; last those that have it for a teacher."""
-GUESSING = tuple(name for name, method in METHODS.items() if method.guess is not None)
-"""Those that tell conflicting samples without bias labels."""
 
 
 def methods_named(names: str) -> list[Method]:
