@@ -17,7 +17,7 @@ from bise.data.core.sampling import strata
 from bise.data.core.weights import group_weights
 from bise.methods.rivals.bcon import draw_weights
 from bise.methods.rivals.cnc import pairs
-from bise.methods.rivals.debian import discovery, group_means, worse
+from bise.methods.rivals.debian import discovery, group_means, held, worse
 from bise.methods.rivals.dedier import distillation, misread_weights
 from bise.methods.rivals.dett import error_weights
 from bise.methods.rivals.di import own_block
@@ -39,7 +39,7 @@ from bise.methods.rivals.subsampling import subset_of
 from bise.methods.rivals.vcba import beyond, class_weights
 from bise.methods.shared.distilling import Transplanted
 from bise.methods.shared.dro import group_losses, moved
-from bise.methods.shared.guessing import harder, named
+from bise.methods.shared.guessing import harder, named, sides
 from bise.methods.shared.losses import by_class, contrastive, generalised, relative_difficulty, running
 from bise.methods.shared.narrow import narrowed
 from bise.methods.shared.priors import log_given_bias, shares
@@ -377,6 +377,11 @@ def test_the_harder_part_is_found_over_all_or_in_each_class():
         harder(errors, torch.ones(5, dtype=torch.bool), y, by_class=True)
 
 
+def test_sides_of_a_cut():
+    values, y = torch.tensor([0.1, 0.9, 0.2, 0.4, 0.9, 0.6]), torch.tensor([0, 0, 1, 1, 2, 2])
+    assert sides(values, 0.5, y).tolist() == [False, True, False, True, True, False]
+
+
 def test_a_conflicting_sample_is_named_after_its_likeliest_other_class():
     logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [0.0, 9.0, 1.0]])
     y, conflicting = torch.tensor([0, 0, 1]), torch.tensor([False, True, True])
@@ -401,6 +406,13 @@ def test_debian_by_loops():
     assert float(discovery(p, d, y, 3, 0.5)) == pytest.approx(sum(losses) / 2, rel=1e-4)
     assert worse(p, d, y, 3).tolist() == pytest.approx(weights)
     assert group_means(p, d, y, 3)[3].tolist() == [3, 4, 0]
+
+
+def test_a_gradient_is_held_at_its_length():
+    d = drawn(4).requires_grad_()
+    for factor, length in ((100.0, 0.5), (0.01, 0.02)):  # 1/√4, and what is shorter already
+        (gradient,) = torch.autograd.grad((factor * held(d * 1)).sum(), d)
+        assert float(gradient.norm()) == pytest.approx(length)
 
 
 # VCBA
@@ -498,7 +510,8 @@ def test_a_student_with_its_teachers_last_layer():
     assert torch.equal(head[1](z), model[2](z))
     own = head[0](student[:2](x))
     learner.network.train()
-    assert torch.allclose(learner.apart(x), (own - z).square().mean(1), atol=1e-5)
+    variance = z.var(0, correction=0).mean()
+    assert torch.allclose(learner.apart(x), (own - z).square().mean(1) / variance, rtol=1e-4)
     free = {name for name, parameter in learner.named_parameters() if not was_frozen(parameter)}
     assert {name.split(".")[0] for name in free} == {"network"}
     assert not any(name.startswith("network.2.1") for name in free)

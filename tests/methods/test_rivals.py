@@ -23,7 +23,7 @@ from conftest import trained
 SHORT = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 
 
-def pictures(n: int = 200, *, rho: float = 0.8, seed: int = 0) -> Labelled:
+def pictures(n: int = 200, *, rho: float = 0.8, seed: int = 0, bright: float = 2.0) -> Labelled:
     """8 × 8 pictures: y is where the bright bar is, b the channel that is lit."""
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(0, 2, (n,), generator=generator)
@@ -31,8 +31,8 @@ def pictures(n: int = 200, *, rho: float = 0.8, seed: int = 0) -> Labelled:
     y[:8], b[:8] = torch.tensor([0, 0, 1, 1] * 2), torch.tensor([0, 1] * 4)
     x = 0.3 * torch.randn(n, 3, 8, 8, generator=generator)
     x[torch.arange(n), b] += 1
-    x[y == 0, 2, :2] += 2
-    x[y == 1, 2, :, :2] += 2
+    x[y == 0, 2, :2] += bright
+    x[y == 1, 2, :, :2] += bright
     return Labelled(TensorDataset(x), y=y, b=b, classes=2, bias_classes=2)
 
 

@@ -22,7 +22,7 @@ from bise.measure.information import entropy, mutual_information
 from bise.methods.finetuning import owning
 from bise.methods.rivals.listed import METHODS
 from bise.methods.shared.interface import Fresh, Setting
-from bise.methods.shared.stages import train_stage
+from bise.methods.shared.stages import first_model
 from bise.network.outputs import device_of, not_finite
 from bise.network.twin import duplicate
 
@@ -78,7 +78,7 @@ def pseudo_bias(
     model = _made(make_model)
     if by == "epoch":
         return _labelled(*_by_epoch(model, train, learned, config, on, progress), epochs)
-    return _labelled(train, learned, _by_method(by, make_model, model, train, config, progress), epochs)
+    return _labelled(train, learned, _by_method(by, make_model, device_of(model), train, config, progress), epochs)
 
 
 def _made(make_model: Callable[[], nn.Module]) -> nn.Module:
@@ -110,7 +110,7 @@ def _by_epoch(
 def _by_method(
     by: str,
     make_model: Callable[[], nn.Module],
-    model: nn.Module,
+    device: torch.device,
     train: Any,
     config: TrainConfig,
     progress: Progress | None,
@@ -118,12 +118,10 @@ def _by_method(
     """b̃ [N] by a listed method, at its defaults."""
     method = METHODS[by]
     assert method.guess is not None
-    setting = Setting(
-        train=config, finetune=config, seed=config.seed, device=device_of(model), selects=False, progress=progress
-    )
+    setting = Setting(train=config, finetune=config, seed=config.seed, device=device, selects=False, progress=progress)
     start: nn.Module | Fresh = _drawn(make_model, config.seed)
     if method.starts == "vanilla":
-        start = train_stage(model, train, None, setting, part="vanilla", select=False, need_bias=False)
+        start = first_model(start, train, setting, 1)  # one that knows train by heart tells nothing of it
     return method.guess(start, train, method.config, setting)
 
 

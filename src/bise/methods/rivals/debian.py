@@ -6,9 +6,11 @@ Loss: of the classifier mean (1 + d̃) CE, d̃ = d where the group d has the low
 d = σ(D(x))_y, the mean over classes of −ln |P_1 − P_0| − λ ln(1 − |d̄ − (1 − d̄)|), P the mean p_y weighted by d and
 by 1 − d.
 Labels: y; no bias labels.
-Defaults: λ = 1 and ε = 1e-6 within logarithms, as published; both networks have the comparison's architecture.
-Departures: both networks take their step at the same time and on the same batch, and not in turn on two; the
-comparison's budget and selection, where the source takes the last epoch.
+Defaults: λ = 1 and ε = 1e-6 within logarithms, as published; both networks have the same architecture.
+Departures: both networks take their step at the same time and on the same batch, and not in turn on two. The gradient
+that reaches d from a batch of n is at most 1/√n long, as a CE's is: at a small |P_1 − P_0| the logarithm's is so long
+that SGD drives every d to 0 or 1, which the source's Adam doesn't. The comparison's budget and selection, where the
+source takes the last epoch. As a source of labels, a class that lies on one side of d̃ = ½ is cut at its mean.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from torch.nn import functional as F
 from bise.base.options import check_options, option
 from bise.data.core.contract import labels
 from bise.engine.learners import Learner
-from bise.methods.shared.guessing import named
+from bise.methods.shared.guessing import named, sides
 from bise.methods.shared.interface import Setting, Start, fresh
 from bise.methods.shared.stages import outputs_of, train_stage
 
@@ -64,6 +66,13 @@ def worse(p: Tensor, d: Tensor, y: Tensor, classes: int) -> Tensor:
     return torch.where((one <= zero)[y], d, 1 - d)
 
 
+def held(d: Tensor) -> Tensor:
+    """d [n] itself, whose gradient is at most 1/√n long."""
+    if d.requires_grad:
+        d.register_hook(lambda gradient: gradient / (gradient.norm() * len(d) ** 0.5).clamp_min(1))
+    return d
+
+
 class _Learner(Learner):
     y: Tensor
 
@@ -77,7 +86,7 @@ class _Learner(Learner):
     def loss(self, x: Any, index: Tensor) -> Tensor:
         y = self.y[index]
         logits = self.logits(x)
-        d = self.logits(x, self.discoverer).gather(1, y[:, None]).squeeze(1).sigmoid()
+        d = held(self.logits(x, self.discoverer).gather(1, y[:, None]).squeeze(1).sigmoid())
         p = logits.detach().softmax(1).gather(1, y[:, None]).squeeze(1)
         errors = F.cross_entropy(logits, y, reduction="none")
         weights = 1 + worse(p, d.detach(), y, self.classes)
@@ -99,7 +108,7 @@ def debian_guess(start: Start, train: Any, config: DebianConfig, setting: Settin
     y = cells.y[:, None]
     d = outputs_of(learner.discoverer, train, setting)[0].gather(1, y).squeeze(1).sigmoid()
     p = logits.softmax(1).gather(1, y).squeeze(1)
-    return named(logits, cells.y, worse(p, d, cells.y, cells.classes) > 0.5)
+    return named(logits, cells.y, sides(worse(p, d, cells.y, cells.classes), 0.5, cells.y))
 
 
 def debian(start: Start, train: Any, val: Any, config: DebianConfig, setting: Setting) -> nn.Module:

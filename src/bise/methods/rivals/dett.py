@@ -2,7 +2,7 @@
 
 Idea: a teacher that was trained for the worst group hands on its last layer; its features are learned with more
 weight on what a briefly trained model gets wrong (Lee & Lee 2023).
-Loss: Σ w ‖P(z_s) − z_t‖² / d / Σ w over a batch, w = λ on the first model's errors and 1 elsewhere; the teacher is
+Loss: Σ w ‖P(z_s) − z_t‖² / (d v) / Σ w over a batch, w = λ on the first model's errors and 1 elsewhere; the teacher is
 trained by Group DRO.
 Labels: y, and b for the teacher; the student needs no b.
 Defaults: λ = 50; the first model is trained for one epoch; η = 0.01.

@@ -7,9 +7,9 @@ subset + λ T² KL(main ‖ head) on the other samples.
 Labels: y; no bias labels.
 Defaults: 40 heads, subsets of 300 times the classes, drawn with replacement, α = 0.02, λ = 0.6, T = 2.5, Adam at 6e-3
 in batches of 256; the main head waits for a sixth of the epochs; heads as half as wide as the features, no biases.
-Departures: the source's features are self-supervised, and ours are those of the vanilla model, standardised, which
-takes the place of the source's factor of 150 on logits; heads meet their subsets within batches that all share; as
-many epochs as the comparison's.
+Departures: the source's features are self-supervised, and ours are those of the vanilla model, or of a model of one
+epoch where labels are guessed; they are standardised, which takes the place of the source's factor of 150 on logits;
+heads meet their subsets within batches that all share; as many epochs as the comparison's.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from bise.base.options import check_options, option
 from bise.data.core.contract import labels
 from bise.data.core.sampling import Sampler
 from bise.engine.learners import Learner
-from bise.methods.shared.guessing import harder, named
+from bise.methods.shared.guessing import harder, named, sides
 from bise.methods.shared.interface import Setting, Start
 from bise.methods.shared.stages import drawn_by, first_model, last_linear, outputs_of, train_stage
 
@@ -80,7 +80,7 @@ def parted(z: Tensor, logits: Tensor, y: Tensor, config: PgiConfig, seed: int) -
     """[N] bool: the side on which each sample is of its class's parting, by features z [N, d]."""
     errors = F.cross_entropy(logits, y, reduction="none")
     slopes = (logits.softmax(1) - F.one_hot(y, logits.shape[1])) * logits
-    out = torch.zeros(len(y), dtype=torch.bool)
+    out = torch.zeros(len(y))
     for one in torch.unique(y):
         members = (y == one).nonzero().flatten()
         with drawn_by(seed + int(one)):
@@ -93,10 +93,8 @@ def parted(z: Tensor, logits: Tensor, y: Tensor, config: PgiConfig, seed: int) -
                 parting(alpha, errors[some], slopes[some]).backward()
                 optimizer.step()
             with torch.no_grad():
-                found = network.eval()(z[members]).squeeze(1)
-            side = found > 0
-            out[members] = side if 0 < int(side.sum()) < len(side) else found > found.mean()
-    return out
+                out[members] = network.eval()(z[members]).squeeze(1)
+    return sides(out, 0.0, y)
 
 
 def _partitioner(width: int) -> nn.Sequential:

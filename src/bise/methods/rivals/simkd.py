@@ -2,11 +2,12 @@
 
 Idea: what a teacher knows beyond the targets is in its last layer, which a student can take over if its features are
 brought to the teacher's (Chen et al. 2022).
-Loss: mean ‖P(z_s) − z_t‖² / d over batches, P a projector that is trained with the student.
+Loss: mean ‖P(z_s) − z_t‖² / (d v) over batches, P a projector that is trained with the student, v the variance of z_t.
 Labels: none but those that the teacher learned from; y is only there to select by.
 Defaults: a projector of three layers, half as wide as the teacher's features in between, as in the official code.
 Departures: teacher and student are a recipe's; where a model is given, the vanilla model teaches a fresh one of the
-same architecture. The projector works on pooled features, where the source's convolves maps, and ends without a
+same architecture. v is there so that the comparison's rates of learning suit
+any features. The projector works on pooled features, where the source's convolves maps, and ends without a
 ReLU, since features may be negative.
 """
 

@@ -55,9 +55,11 @@ class Transplanted(Taught):
         self.bottleneck = f"{name}.1"
 
     def apart(self, x: Any) -> Tensor:
-        """[n]: mean squares between the projected features and the teacher's."""
+        """[n]: mean squares between the projected features and the teacher's, over the variance of these."""
         _, z = self.both(x)
-        return (z - self.told(x)[1]).square().mean(1)
+        told = self.told(x)[1]
+        spread = (told - told.mean(0)).square().mean()
+        return (z - told).square().mean(1) / spread.clamp_min(1e-12)
 
 
 def projector(before: int, after: int, middle: int) -> nn.Sequential:

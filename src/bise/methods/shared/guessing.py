@@ -14,6 +14,16 @@ def named(logits: Tensor, y: Tensor, conflicting: Tensor) -> Tensor:
     return torch.where(conflicting, others.argmax(1), y)
 
 
+def sides(values: Tensor, cut: float, y: Tensor) -> Tensor:
+    """[N] bool: values above the cut; in a class that lies wholly on one side, those above its mean."""
+    out = values > cut
+    for one in torch.unique(y):
+        members = y == one
+        if out[members].all() or not out[members].any():
+            out[members] = values[members] > values[members].mean()
+    return out
+
+
 def harder(errors: Tensor, part: Tensor, y: Tensor, *, by_class: bool) -> Tensor:
     """[N] bool: of two parts [N] of the samples the one with the larger mean error, in each class or over all."""
     out = torch.zeros_like(part)
