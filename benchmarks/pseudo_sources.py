@@ -41,13 +41,13 @@ from bise.studies.origin import machine, origin
 RESULTS = Path(__file__).parent.parent / "results"
 OUT = {"small": RESULTS / "pseudo_sources_cpu.json", "full": RESULTS / "pseudo_sources.json"}
 DATA = {
-    "small": ("biased-mnist:0.95", "multi-color-mnist", "adult"),
+    "small": ("biased-mnist:0.9", "multi-color-mnist", "adult"),
     "full": ("biased-mnist:0.99", "multi-color-mnist", "adult"),
 }
 LABELS, NONE = "the true labels", "no mask"
 ADULT = """age workclass fnlwgt education education-num marital-status occupation relationship race sex capital-gain
 capital-loss hours-per-week native-country income"""
-SHORT = {"biased-mnist:0.95": (5000, 6), "multi-color-mnist": (15_000, 8)}
+SHORT = {"biased-mnist:0.9": (5000, 12), "multi-color-mnist": (15_000, 8)}
 """{data set: (samples, epochs)} at the small scale."""
 
 
