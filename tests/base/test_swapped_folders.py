@@ -269,7 +269,7 @@ BY_PATH = {
     "data/core/pictures.py": "data of the user's",
     "jobs/bench_rows.py": "what the system knows of this process's memory",
     "jobs/exporting.py": "a file that the user named with --out; torch writes it",
-    "jobs/pretrained.py": "a new folder that the user named, and what lies beside the user's model; transformers writes in it",
+    "jobs/pretrained.py": "a new folder that the user named, and files beside the user's model",
     "engine/storage.py": "a file without a name, of a store of samples",
     "network/architectures/intake.py": "a model's own preprocessing, beside its weights",
     "network/weights.py": "weights that the user named, or the run's configuration: only read, and only as tensors",

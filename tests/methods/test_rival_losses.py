@@ -11,29 +11,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
 from bise.data.core.sampling import strata
 from bise.data.core.weights import group_weights
 from bise.methods.rivals.bcon import draw_weights
 from bise.methods.rivals.cnc import pairs
+from bise.methods.rivals.debian import discovery, group_means, held, worse
+from bise.methods.rivals.dedier import distillation, misread_weights
+from bise.methods.rivals.dett import error_weights
 from bise.methods.rivals.di import own_block
+from bise.methods.rivals.eiil import environments, invariant, slopes, violation
 from bise.methods.rivals.end import disentangling, entangling
 from bise.methods.rivals.ffw import two_sigmoid
-from bise.methods.rivals.group_dro import group_losses, moved
+from bise.methods.rivals.hex import co_occurrence, projected
 from bise.methods.rivals.jtt import repeated
 from bise.methods.rivals.leace import eraser
 from bise.methods.rivals.learned_mixin import mixed_loss
 from bise.methods.rivals.lnl import negative_entropy, reversed_gradient
+from bise.methods.rivals.lwbc import committee_loss, committee_weights
+from bise.methods.rivals.pgi import divergence, parting
 from bise.methods.rivals.pruned import magnitudes, masks_of
 from bise.methods.rivals.rebias import hsic, kernel
 from bise.methods.rivals.rubi import masked_loss
 from bise.methods.rivals.softcon import REFERENCES, unlikeness
 from bise.methods.rivals.subsampling import subset_of
+from bise.methods.rivals.vcba import beyond, class_weights
+from bise.methods.shared.distilling import Transplanted
+from bise.methods.shared.dro import group_losses, moved
+from bise.methods.shared.guessing import harder, named, sides
 from bise.methods.shared.losses import by_class, contrastive, generalised, relative_difficulty, running
 from bise.methods.shared.narrow import narrowed
 from bise.methods.shared.priors import log_given_bias, shares
 from bise.methods.shared.samplers import Beside, Listed, Weighted
 from bise.network.placement import place
+from bise.network.twin import was_frozen
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -301,6 +313,208 @@ def test_samplers():
     assert beside.first(5) == 3
     assert batches[:, 3:].tolist() == [[9, 9], [9, 9]]
     assert len(torch.unique(batches[:, :3])) == 6  # a natural pass
+
+
+# EIIL and PGI
+
+
+def test_slopes_are_the_gradients_towards_a_scale():
+    logits, y = drawn(6, 3).double(), torch.tensor([0, 1, 2, 2, 1, 0])
+    for i, found in enumerate(slopes(logits, y).tolist()):
+        scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+        (gradient,) = torch.autograd.grad(F.cross_entropy(scale * logits[i : i + 1], y[i : i + 1]), scale)
+        assert found == pytest.approx(float(gradient))
+
+
+def test_violation_by_hand():
+    """Means of q a and (1 − q) a: (1 · 2 + 0.5 · −4) / 2 = 0 and (0 + 0.5 · −4) / 2 = −1."""
+    assert float(violation(torch.tensor([1.0, 0.5]), torch.tensor([2.0, -4.0]))) == 0.5
+
+
+def test_environments_are_the_best_cut_of_all():
+    """By brute force over the 2⁸ cuts; which side is which is chance."""
+    a = drawn(8, seed=3)
+    cuts = torch.tensor(list(itertools.product([0.0, 1.0], repeat=8)))
+    best = max(float(violation(cut, a)) for cut in cuts)
+    found = environments(a, 400, 0.1, torch.Generator().manual_seed(0))
+    assert float(violation(found.float(), a)) == pytest.approx(best)
+
+
+def test_irms_loss_by_torchs_own_gradients():
+    logits, y = drawn(7, 3).double(), torch.tensor([0, 1, 2, 2, 1, 0, 0])
+    hard = torch.tensor([True, False, False, True, False, False, True])
+    total = 0.0
+    for part in (hard, ~hard):
+        scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+        error = F.cross_entropy(scale * logits[part], y[part])
+        (gradient,) = torch.autograd.grad(error, scale)
+        total += float(error.detach() + 20 * gradient**2) / 2
+    assert float(invariant(logits, y, hard, torch.tensor(20.0))) == pytest.approx(total / 20, rel=1e-6)
+
+
+def test_a_parting_by_hand():
+    """Parts (1, ½) and (0, ½) have the risks 5 / 1.5 and 6, and the slopes by class (2, ⅓) and (0, 1)."""
+    found = parting(torch.tensor([1.0, 0.5]), torch.tensor([2.0, 6.0]), torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    assert float(found) == pytest.approx(5 / 1.5 + 6 + 10 * (4 + 1 / 9) + 10 * 1, rel=1e-5)
+
+
+def test_divergence_by_torchs_own():
+    p, y = drawn(8, 3).softmax(1), torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+    hard = torch.tensor([True, False, False, True, True, False, False, False])  # class 2 has no hard part
+    kept = 0.0
+    for one in (0, 1):
+        own, other = p[(y == one) & hard].mean(0), p[(y == one) & ~hard].mean(0)
+        kept += float(F.kl_div(other.log(), own, reduction="none").mean())
+    assert float(divergence(p, y, hard, 3)) == pytest.approx(kept, rel=1e-5)
+
+
+def test_the_harder_part_is_found_over_all_or_in_each_class():
+    errors, y = torch.tensor([1.0, 2.0, 5.0, 4.0, 3.0]), torch.tensor([0, 0, 1, 1, 2])
+    part = torch.tensor([True, False, False, True, True])
+    assert harder(errors, part, y, by_class=True).tolist() == [False, True, True, False, False]
+    assert harder(errors, part, y, by_class=False).tolist() == [False, True, True, False, False]
+    with pytest.raises(BadInput, match="are one"):
+        harder(errors, torch.ones(5, dtype=torch.bool), y, by_class=True)
+
+
+def test_sides_of_a_cut():
+    values, y = torch.tensor([0.1, 0.9, 0.2, 0.4, 0.9, 0.6]), torch.tensor([0, 0, 1, 1, 2, 2])
+    assert sides(values, 0.5, y).tolist() == [False, True, False, True, True, False]
+
+
+def test_a_conflicting_sample_is_named_after_its_likeliest_other_class():
+    logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [0.0, 9.0, 1.0]])
+    y, conflicting = torch.tensor([0, 0, 1]), torch.tensor([False, True, True])
+    assert named(logits, y, conflicting).tolist() == [0, 1, 2]
+
+
+# DebiAN
+
+
+def test_debian_by_loops():
+    p, d = drawn(7).sigmoid(), drawn(7, seed=1).sigmoid()
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 1])  # no sample of class 2
+    losses, weights = [], [0.0] * 7
+    for one in (0, 1):
+        at = [i for i in range(7) if y[i] == one]
+        of = [sum(float(d[i] * p[i]) for i in at) / sum(float(d[i]) for i in at)]
+        of.append(sum(float((1 - d[i]) * p[i]) for i in at) / sum(float(1 - d[i]) for i in at))
+        mean = sum(float(d[i]) for i in at) / len(at)
+        losses.append(-math.log(abs(of[0] - of[1]) + 1e-6) - 0.5 * math.log(1 - abs(mean - (1 - mean)) + 1e-6))
+        for i in at:
+            weights[i] = float(d[i]) if of[0] <= of[1] else 1 - float(d[i])
+    assert float(discovery(p, d, y, 3, 0.5)) == pytest.approx(sum(losses) / 2, rel=1e-4)
+    assert worse(p, d, y, 3).tolist() == pytest.approx(weights)
+    assert group_means(p, d, y, 3)[3].tolist() == [3, 4, 0]
+
+
+def test_a_gradient_is_held_at_its_length():
+    d = drawn(4).requires_grad_()
+    for factor, length in ((100.0, 0.5), (0.01, 0.02)):  # 1/√4, and what is shorter already
+        (gradient,) = torch.autograd.grad((factor * held(d * 1)).sum(), d)
+        assert float(gradient.norm()) == pytest.approx(length)
+
+
+# VCBA
+
+
+def test_distances_beyond_the_border_by_hand():
+    """Centroids (0, 2) and (4, 2), so that the border is x = 2; two mistakes of class 0 are 1 and 3 beyond it."""
+    z = torch.tensor([[0.0, 1.0], [0.0, 3.0], [4.0, 2.0], [3.0, 7.0], [5.0, 0.0], [1.0, 1.0]])
+    y, predicted = torch.tensor([0, 0, 1, 0, 0, 2]), torch.tensor([0, 0, 1, 1, 1, 0])  # of class 2 nothing is right
+    norm = (2 + math.sqrt(20)) / 2
+    assert beyond(z, y, predicted, 3).tolist() == pytest.approx([1 / norm, 3 / norm])
+    assert len(beyond(z, predicted, predicted, 3)) == 0
+
+
+def test_weights_by_the_guessed_share_by_hand():
+    """Two of the samples have b̂ = 1 by guess, of four in class 1; one has b̂ = 0, of five in class 0."""
+    y = torch.tensor([0] * 5 + [1] * 4)
+    guessed = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 0])
+    aligned, other = [1 / (1 - 1 / 5)] * 3, [1 / (2 / 4)] * 2
+    assert class_weights(y, guessed, 2).tolist() == pytest.approx(aligned + other + [2.0] * 3 + [5.0])
+
+
+# LWBC
+
+
+def test_the_committees_weights_and_loss_by_loops():
+    votes, main = drawn(3, 4, 2), drawn(3, 2, seed=1)
+    y, own = torch.tensor([0, 1, 1]), torch.tensor([[True, False, False, True]] * 2 + [[False] * 4])
+    right = [sum(int(votes[i, m].argmax()) == int(y[i]) for m in range(4)) / 4 for i in range(3)]
+    assert committee_weights(votes, y, 0.02).tolist() == pytest.approx([1 / (h + 0.02) for h in right])
+    taught, told = [], []
+    for i, m in itertools.product(range(3), range(4)):
+        if own[i, m]:
+            taught.append(float(F.cross_entropy(votes[i, m], y[i])))
+        else:
+            soft = (votes[i, m] / 2.5).log_softmax(0)
+            told.append(float(F.kl_div(soft, (main[i] / 2.5).softmax(0), reduction="sum")))
+    by_hand = 0.4 * sum(taught) / len(taught) + 0.6 * 2.5**2 * sum(told) / len(told)
+    assert float(committee_loss(votes, main, y, own, 0.6, 2.5)) == pytest.approx(by_hand, rel=1e-5)
+
+
+# HEX
+
+
+def test_what_is_projected_is_the_residual_of_least_squares():
+    both, texture = drawn(20, 3).double(), drawn(20, 3, seed=1).double()
+    residual = both - texture @ torch.linalg.lstsq(texture, both).solution
+    assert torch.allclose(projected(both, texture, 1e-12), residual, atol=1e-5)
+    assert (texture.T @ projected(both, texture, 1e-12)).abs().max() < 1e-4
+    # where texture says nothing, or there are fewer samples than classes, it stays finite
+    assert torch.allclose(projected(both, torch.zeros_like(both), 1e-3), both)
+    assert projected(both[:2], texture[:2], 1e-3).isfinite().all()
+
+
+def test_co_occurrence_by_loops():
+    grey, here, there = 3 * drawn(2, 3, 4).abs(), torch.tensor([0.2, 1.0]), torch.tensor([0.5, 1.5])
+    found = co_occurrence(grey, here, there)
+    for n, i, j in itertools.product(range(2), range(2), range(2)):
+        total = 0.0
+        for row, column in itertools.product(range(3), range(3)):
+            one = min(max(float(grey[n, row, column + 1] - there[i]), 1e-5), 1)
+            total += one * min(max(float(grey[n, row, column] - here[j]), 1e-5), 1)
+        assert float(found[n, i, j]) == pytest.approx(total / 9, rel=1e-4)
+
+
+# distillation
+
+
+def test_distillation_is_torchs_own():
+    student, teacher = drawn(5, 3), drawn(5, 3, seed=1)
+    own = F.kl_div((student / 3).log_softmax(1), (teacher / 3).softmax(1), reduction="none").sum(1)
+    assert torch.allclose(distillation(student, teacher, 3.0), 9 * own, atol=1e-6)
+
+
+def test_weights_of_what_is_misread_by_hand():
+    """Readouts (¾, ¼) and (¼, ¾) have the margin ½; of class 1 the first is misread."""
+    read = torch.tensor([[math.log(3), 0.0], [0.0, math.log(3)]])
+    weights, wrong = misread_weights(read, torch.tensor([1, 1]), 0.1, 3.5)
+    assert weights.tolist() == pytest.approx([math.exp(3.5 * 0.5**0.1)] * 2)
+    assert wrong.tolist() == [True, False]
+    assert error_weights(wrong, 50.0).tolist() == [50, 1]
+
+
+def test_a_student_with_its_teachers_last_layer():
+    """Where the projector gives the teacher's features, it answers as the teacher does; the teacher stands still."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    student = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    learner = Transplanted(student, "2", model, "2", 6)
+    x = drawn(8, 4)
+    logits, z = learner.told(x)
+    assert torch.allclose(logits, model(x))
+    assert torch.allclose(z, model[:2](x))
+    assert not learner.train().teacher.training
+    head = learner.network.get_submodule("2")
+    assert torch.equal(head[1](z), model[2](z))
+    own = head[0](student[:2](x))
+    learner.network.train()
+    variance = z.var(0, correction=0).mean()
+    assert torch.allclose(learner.apart(x), (own - z).square().mean(1) / variance, rtol=1e-4)
+    free = {name for name, parameter in learner.named_parameters() if not was_frozen(parameter)}
+    assert {name.split(".")[0] for name in free} == {"network"}
+    assert not any(name.startswith("network.2.1") for name in free)
 
 
 # pruning, the narrow network

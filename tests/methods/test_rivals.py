@@ -15,7 +15,7 @@ from bise.data.core.identity import data_sha256
 from bise.engine.checkpoints import Checkpoint
 from bise.engine.config import TrainConfig
 from bise.methods.rivals.listed import METHODS
-from bise.methods.shared.interface import Setting, Tally
+from bise.methods.shared.interface import Pair, Setting, Tally
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import fingerprint, named_tensors
 from conftest import trained
@@ -23,7 +23,7 @@ from conftest import trained
 SHORT = TrainConfig(epochs=2, batch_size=32, lr=0.05)
 
 
-def pictures(n: int = 200, *, rho: float = 0.8, seed: int = 0) -> Labelled:
+def pictures(n: int = 200, *, rho: float = 0.8, seed: int = 0, bright: float = 2.0) -> Labelled:
     """8 × 8 pictures: y is where the bright bar is, b the channel that is lit."""
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(0, 2, (n,), generator=generator)
@@ -31,8 +31,8 @@ def pictures(n: int = 200, *, rho: float = 0.8, seed: int = 0) -> Labelled:
     y[:8], b[:8] = torch.tensor([0, 0, 1, 1] * 2), torch.tensor([0, 1] * 4)
     x = 0.3 * torch.randn(n, 3, 8, 8, generator=generator)
     x[torch.arange(n), b] += 1
-    x[y == 0, 2, :2] += 2
-    x[y == 1, 2, :, :2] += 2
+    x[y == 0, 2, :2] += bright
+    x[y == 1, 2, :, :2] += bright
     return Labelled(TensorDataset(x), y=y, b=b, classes=2, bias_classes=2)
 
 
@@ -57,6 +57,8 @@ VANILLA = trained(net(), TRAIN, epochs=3)
 
 def config_of(method):
     """The method's defaults, with a search of a few steps where there is one."""
+    if method.name == "eiil":
+        return replace(method.config, steps=50, lr=0.1)
     if hasattr(method.config, "extract"):
         short = replace(
             method.config.extract, upsilon=1, steps=2, head_epochs=1, head_steps=2, batch_size=32, tau_min=0.1
@@ -79,7 +81,7 @@ def setting(seed: int = 0, states: Path | None = None, **changes) -> Setting:
 
 
 def run(method, where: Setting) -> nn.Module:
-    start = VANILLA if method.starts == "vanilla" else net
+    start = {"vanilla": VANILLA, "scratch": net, "teacher": Pair(teacher=VANILLA, student=net)}[method.starts]
     return method.run(start, TRAIN, VAL, config_of(method), where)
 
 
@@ -118,7 +120,7 @@ def test_a_listed_method(name, tmp_path, monkeypatch):
     found = tensors(model)
     again = run(method, setting())
     assert same(found, tensors(again))
-    if method.starts == "scratch":
+    if method.starts != "vanilla":
         assert not same(found, tensors(run(method, setting(seed=1))))
     check_resumes(method, found, tmp_path, monkeypatch)
 
@@ -138,7 +140,8 @@ def check_changes(method, model: nn.Module) -> None:
         assert method.name != "ffw" or changed == {"0.weight", "5.weight", "7.weight"}
     else:
         begun = dict(net().named_parameters())
-        last = {"7.weight", "7.bias"} if method.name == "dfa" else set()  # whose encoders end before it
+        # encoders and students that end before it
+        last = {"7.weight", "7.bias"} if method.name in ("dfa", "simkd", "dett") else set()
         names = {key: f"own.{key}" if method.name == "dfa" else key for key in begun.keys() - last}
         for key, name in names.items():
             assert not torch.equal(now[name], begun[key]), f"{name} was not trained"

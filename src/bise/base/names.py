@@ -11,3 +11,5 @@ STREAMS = ("narrow", "union", "auto")
 """How wide shrinking leaves the segments of a residual stream."""
 NETWORKS = ("subnetwork", "refitted", "finetuned", "dense_finetuned")
 """Networks that a run may hold."""
+BIAS_SOURCES = ("epoch", "lwbc", "jtt", "eiil", "pgi", "debian", "vcba")
+"""What can guess bias labels: a model of one epoch, and the methods that tell conflicting samples by themselves."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bise.base.names import BIAS_SOURCES
 from bise.base.options import either
 from bise.base.output import tell
 from bise.cli.completing import one_of
@@ -64,6 +65,14 @@ def extract(
     refit: Annotated[bool, typer.Option("--refit", help="Fit the last layer anew at the end, as bise refit does.")] = (
         False
     ),
+    bias_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Guess the bias labels of train, and use none of its own: by a model of one epoch, epoch, or by the"
+            f" method {either(BIAS_SOURCES[1:])}.",
+            autocompletion=one_of(BIAS_SOURCES),
+        ),
+    ] = None,
     workers: WorkersOption = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,
@@ -97,6 +106,7 @@ def extract(
                 sites=sites or None,
                 source=source,
                 refit=refit,
+                bias_by=bias_by,
                 workers=workers,
                 progress=bars,
                 tensorboard=tensorboard,

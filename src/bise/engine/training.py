@@ -34,7 +34,7 @@ from bise.engine.losses import cross_entropies, margins, weighted_mean
 from bise.engine.precision import autocast, resolved
 from bise.engine.processes import batch_norm_together, count, own_rows, rank, total
 from bise.engine.steps import Steps, check_figures
-from bise.engine.validation import Validation
+from bise.engine.validation import Judge
 from bise.network.outputs import call, class_logits
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import named_tensors, was_frozen
@@ -46,7 +46,7 @@ def fit(
     cells: Cells,
     config: TrainConfig,
     *,
-    validation: Validation | None = None,
+    validation: Judge | None = None,
     progress: Progress | None = None,
     log: Log | None = None,
     label: str = "training",
@@ -93,7 +93,7 @@ class _Training:
         inputs: Inputs,
         cells: Cells,
         config: TrainConfig,
-        validation: Validation | None,
+        validation: Judge | None,
         checkpoint: Checkpoint | None,
         sampler: Draws | None = None,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,15 @@ def identity(train: Any, cells: Cells, val: Any, validation: Validation | None) 
                 stacklevel=4,
             )
     return *(None if known is None else known.sha256 for known in found.values()), cells.y, cells.b, *own
+
+
+class Judge(Protocol):
+    """Something that gives the figures by which a training selects its epoch."""
+
+    inputs: Inputs
+    """What it reads, whose random numbers belong to the state of a training."""
+
+    def __call__(self, sub: Subnetwork, progress: Progress | None = None) -> dict[str, float]: ...
 
 
 class Validation:

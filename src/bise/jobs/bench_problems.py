@@ -20,7 +20,7 @@ from bise.data.core.subset import subset, taken
 from bise.data.sets.digits import coloured_digits
 from bise.engine.config import TrainConfig
 from bise.jobs.data_sources import rho_of
-from bise.jobs.recipes import RECIPES, recipe, splits, start
+from bise.jobs.recipes import RECIPES, recipe, splits, start, student
 from bise.network.architectures.small import digit_net
 from bise.network.twin import duplicate, fingerprint, named_tensors
 
@@ -45,10 +45,16 @@ class Problem:
     """What the problem changes in the default extraction."""
     known: Callable[[], Mapping[str, Any]] | None = None
     """What tells data and a model of one's own from others: hashes, by which a run knows what it was begun with."""
+    student: Callable[[int], nn.Module] | None = None
+    """seed -> a fresh student of a distillation, where it is of another architecture."""
 
     def starts(self, seed: int) -> Callable[[int], nn.Module]:
         """A function that gives a fresh model: the method's first network, or its second one."""
         return lambda which: self.make(seed + SECOND * which)
+
+    def students(self, seed: int) -> Callable[[int], nn.Module]:
+        """The same for the student of a distillation."""
+        return lambda which: (self.student or self.make)(seed + SECOND * which)
 
 
 def problems_named(
@@ -103,6 +109,7 @@ def _by_recipe(name: str, base: str, rho: Any, root: Path | None, limit: int | N
         train=replace(chosen.train, precision="auto"),
         finetune=TrainConfig.finetuning(**chosen.finetune_balanced),
         search=dict(chosen.extract_balanced),
+        student=None if chosen.student == "same" else lambda seed: student(chosen, seed=seed),
     )
 
 

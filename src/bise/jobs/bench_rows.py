@@ -21,7 +21,7 @@ from bise.engine.validation import Validation
 from bise.jobs.bench_problems import Problem
 from bise.jobs.deployment import shrunk
 from bise.measure.audits import audit
-from bise.methods.shared.interface import Method, Setting, Tally
+from bise.methods.shared.interface import Method, Pair, Setting, Start, Tally
 from bise.network.outputs import device_of
 from bise.network.size import size
 from bise.network.subnetwork import Subnetwork
@@ -121,8 +121,7 @@ def _best(
         config = _config(method, block.problem, change)
         states = None if setting.states is None else setting.states / str(number)
         mine = _at_rate(replace(setting, states=states, key=f"{setting.key}/{number}"), change.get("rate", 1.0))
-        start: Any = block.vanilla if method.starts == "vanilla" else block.problem.starts(block.seed)
-        model = method.run(start, block.train, block.val, config, mine)
+        model = method.run(_start(method, block), block.train, block.val, config, mine)
         if not isinstance(model, nn.Module):
             raise BadInput(f"{method.name} returned {type(model).__name__}; a method returns a torch module")
         model = model.to(setting.device).eval()
@@ -132,6 +131,15 @@ def _best(
             best = (score or 0.0, as_json(config), model)
     assert best is not None
     return best[2], best[1], tried
+
+
+def _start(method: Method, block: Block) -> Start:
+    """What a method of its kind starts from."""
+    if method.starts == "vanilla":
+        return block.vanilla
+    if method.starts == "teacher":
+        return Pair(teacher=block.vanilla, student=block.problem.students(block.seed))
+    return block.problem.starts(block.seed)
 
 
 def _at_rate(setting: Setting, factor: float) -> Setting:

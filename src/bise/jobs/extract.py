@@ -9,13 +9,16 @@ from typing import Any
 
 from torch import nn
 
+from bise.base.checking import check_choice
 from bise.base.errors import BadInput
+from bise.base.names import BIAS_SOURCES
 from bise.data.core.contract import Progress, labels
 from bise.data.core.identity import hashes, identities, warn_of_same
 from bise.engine.checkpoints import EVERY
 from bise.engine.checks import check_model
 from bise.engine.inputs import Inputs
 from bise.extraction.config import PRESETS, ExtractConfig
+from bise.jobs.guessing import fresh_of, guessed, note
 from bise.jobs.pipeline import Work, extraction, finish, refitting_too
 from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance
 from bise.methods.refit.config import RefitConfig
@@ -39,6 +42,7 @@ def extract_job(
     sites: Sequence[str] | None,
     source: dict[str, Any],
     refit: bool = False,
+    bias_by: str | None = None,
     workers: int | None = None,
     progress: Progress,
     tensorboard: bool = False,
@@ -47,13 +51,20 @@ def extract_job(
 ) -> dict[str, Any]:
     """Extract on the train split, select on val, audit on test before and after; returns the summary.
 
-    With `refit`, the run ends with the last layer fitted anew, beside the subnetwork, which stays without it.
+    With `refit`, the run ends with the last layer fitted anew, beside the subnetwork, which stays without it. With
+    `bias_by`, bias labels of train are guessed, and kept in the run's folder.
     """
     if preset not in PRESETS:
         raise BadInput(f"--preset {preset!r} is unknown; use {', '.join(PRESETS)}")
     config = getattr(ExtractConfig, preset)(**_as_begun(out, changes))
     check_model(model)
     data = splits_to_learn(splits)
+    if bias_by is not None:
+        check_choice("--bias-by", bias_by, BIAS_SOURCES)
+        make = fresh_of(source, device_of(model))
+        data["train"] = guessed(
+            make, data["train"], bias_by, out, seed=config.seed, resume=resume, progress=progress
+        )  # fmt: skip
     cells = labels(data["train"], progress=progress)
     cells.check_trainable()  # before there is a folder
     known = identities(data)
@@ -65,6 +76,7 @@ def extract_job(
         "preset": preset,
         "extract": asdict(config),
         **({} if fitted is None else {"refit": asdict(fitted)}),
+        **({} if bias_by is None else {"bias_by": bias_by}),
         "bottleneck": bottleneck,
         "sites": list(sites) if sites else None,
         "device": str(device_of(model)),
@@ -74,6 +86,7 @@ def extract_job(
         remember_own(run.folder, source)  # its functions were named by the user, or belong to a run that is trusted
         if run.finished is not None:
             return run.finished
+        note(run.folder, data["train"])
         warn_of_same(data, [("train", "test"), ("val", "test")])  # of train and val the extraction says it
         weights = source.get("weights") is not None or is_named(source.get("model"))
         standing = warn_of_ignorance(model, data["train"], cells, sites, bottleneck, workers, weights=weights)

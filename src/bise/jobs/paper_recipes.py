@@ -159,6 +159,7 @@ def civilcomments(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         metric="worst_group",
         extract_balanced={"selection": "worst_group"},
         finetune_balanced={"lr": 1e-8, "selection": "worst_group", **adamw},
+        student="every other layer",
     )
 
 

@@ -49,11 +49,14 @@ class Recipe:
     """What the recipe changes in the preset `balanced` of extraction …"""
     finetune_balanced: Mapping[str, Any] = field(default_factory=dict)
     """… and of finetuning."""
+    student: str = "same"
+    """What a distillation teaches: a network of the "same" architecture, or of "every other layer" of its start."""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
             ("architecture", self.architecture, tuple(ARCHITECTURES)),
             ("select", self.select, ("best", "last")),
+            ("student", self.student, ("same", "every other layer")),
             ("metric", self.metric, ("accuracy", "unbiased", "worst_group")),
         ):
             if value not in choices:

@@ -33,6 +33,7 @@ __all__ = [
     "recipe",
     "splits",
     "start",
+    "student",
 ]
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
@@ -110,6 +111,17 @@ def start(recipe: Recipe, weights: str | Path | None = None, *, seed: int = 0) -
     if recipe.architecture == "BERT":
         return model, provenance, {key: getattr(model.config, key) for key in BERT_BASE}
     return model, provenance, dict(recipe.shape)
+
+
+def student(recipe: Recipe, *, seed: int = 0) -> nn.Module:
+    """A fresh student of a distillation: the start, or every other layer of a BERT's, as DistilBERT began."""
+    model = start(recipe, seed=seed)[0]
+    if recipe.student == "every other layer":
+        encoder: Any = model.get_submodule("bert.encoder")
+        encoder.layer = nn.ModuleList(list(encoder.layer)[::2])
+        config: Any = model.config
+        config.num_hidden_layers = len(encoder.layer)
+    return model
 
 
 def preset_changes(chosen: Recipe, preset: str) -> dict[str, Any]:

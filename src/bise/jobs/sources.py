@@ -12,6 +12,7 @@ from bise.base.plain import check_plain
 from bise.data.core.coders import tokenizer_of
 from bise.data.own.coding import Coding
 from bise.jobs.data_sources import splits_of
+from bise.jobs.guessing import with_noted
 from bise.jobs.keys import ARGUMENTS, KEYS
 from bise.jobs.named_models import agreeing, completed, named_model
 from bise.jobs.own_options import OWN
@@ -90,7 +91,14 @@ def model_given(name: str, weights: Path | None, *, local: bool = False) -> Any:
 
 
 def data_of(run: Path, *, remedy: str = "--trust") -> Any:
-    """The data of a run, as a function from a split's name; one of its own is called where the user trusts the run."""
+    """The data of a run, as a function from a split's name; one of its own is called where the user trusts the run.
+
+    Bias labels of train that the run guessed are those that it noted.
+    """
+    return with_noted(run, _data_of(run, remedy))
+
+
+def _data_of(run: Path, remedy: str) -> Any:
     source = described_by(run)
     check_trusted(run, source, "data", remedy=remedy)
     if is_key(source, "data"):

@@ -33,6 +33,7 @@ def biased_madlibs(*, rho: Rho = None, protocol: str | None = None) -> Recipe:
         # where both are binary, b of a conflicting sample is the other y: removing it there would remove the target
         extract_balanced={**GAMMA_AND_E, "mi": "batch", "selection": "worst_group"},
         finetune_balanced={"epochs": 5, "lr": 1e-4, "selection": "worst_group", **adamw},
+        student="every other layer",
     )
 
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bise.base.errors import BadInput
 from bise.base.options import check_options, option
 from bise.data.core.contract import labels
 from bise.data.core.weights import group_weights
@@ -28,7 +27,7 @@ from bise.engine.learners import Learner
 from bise.methods.shared.interface import Setting, Start, fresh
 from bise.methods.shared.losses import contrastive
 from bise.methods.shared.samplers import Beside, Weighted
-from bise.methods.shared.stages import last_linear, outputs_of, train_stage
+from bise.methods.shared.stages import first_model, last_linear, no_errors, outputs_of, train_stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +73,10 @@ class _Learner(Learner):
 def cnc(start: Start, train: Any, val: Any, config: CncConfig, setting: Setting) -> nn.Module:
     """The model, trained anew on what the first one tells apart."""
     cells = labels(train, need_bias=False)
-    short: dict[str, Any] = {"epochs": config.first_epochs, "schedule": "constant", "select": False}
-    first = train_stage(fresh(start, setting.device), train, None, setting, part="first", need_bias=False, **short)
+    first = first_model(start, train, setting, config.first_epochs)
     predicted = outputs_of(first, train, setting)[0].argmax(1)
     if torch.equal(predicted, cells.y):
-        raise BadInput(
-            f"after {config.first_epochs} epochs the first model errs on no training sample, so that nothing can be"
-            " contrasted; give fewer first_epochs"
-        )
+        raise no_errors(config.first_epochs, "nothing can be contrasted")
     model = fresh(start, setting.device)
     name, _ = last_linear(model, train, setting)
     learner = _Learner(model, name, cells.y, predicted, config).to(setting.device)

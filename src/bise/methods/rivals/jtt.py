@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bise.base.errors import BadInput
 from bise.base.options import check_options, option
 from bise.data.core.contract import labels
 from bise.methods.shared.interface import Setting, Start, fresh
 from bise.methods.shared.samplers import Listed
-from bise.methods.shared.stages import outputs_of, train_stage
+from bise.methods.shared.stages import first_model, no_errors, outputs_of, train_stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +43,17 @@ def repeated(wrong: Tensor, repeats: int) -> Tensor:
     return torch.cat([everything, everything[wrong].repeat(repeats)])
 
 
+def jtt_guess(start: Start, train: Any, config: JttConfig, setting: Setting) -> Tensor:
+    """[N]: what the first model says; the error set is where that isn't y."""
+    first = first_model(start, train, setting, config.first_epochs)
+    return outputs_of(first, train, setting)[0].argmax(1)
+
+
 def jtt(start: Start, train: Any, val: Any, config: JttConfig, setting: Setting) -> nn.Module:
     """The model of the second training."""
     cells = labels(train, need_bias=False)
-    short: dict[str, Any] = {"epochs": config.first_epochs, "schedule": "constant", "select": False}
-    first = train_stage(fresh(start, setting.device), train, None, setting, part="first", need_bias=False, **short)
-    wrong = outputs_of(first, train, setting)[0].argmax(1) != cells.y
+    wrong = jtt_guess(start, train, config, setting) != cells.y
     if not wrong.any():
-        raise BadInput(
-            f"after {config.first_epochs} epochs the first model errs on no training sample, so that none can be"
-            " repeated; give fewer first_epochs"
-        )
+        raise no_errors(config.first_epochs, "none can be repeated")
     sampler = Listed(repeated(wrong, config.repeats), len(cells))
     return train_stage(fresh(start, setting.device), train, val, setting, sampler=sampler, need_bias=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bise.base.checking import check_choice
 from bise.base.errors import BadInput
@@ -18,7 +18,7 @@ from bise.engine.config import TrainConfig
 
 LABELS = {"b": "bias labels of train", "val": "val with bias labels, to fit on"}
 """What a method can need beside (x, y) of train, and what it is called."""
-STARTS = ("vanilla", "scratch")
+STARTS = ("vanilla", "scratch", "teacher")
 CHANGES = ("nothing", "last layer", "weights", "everything")
 
 
@@ -66,11 +66,27 @@ class Setting:
         return None if path is None else Checkpoint(path, key=f"{self.key}/{part}", every=self.every)
 
 
-Start = nn.Module | Callable[[int], nn.Module]
-"""The vanilla model, or a function that gives a fresh one of its architecture, with weights drawn by the seed and by
-which network of the method it is: 0, or 1 for a second one."""
+Fresh = Callable[[int], nn.Module]
+"""A function that gives a fresh model, with weights drawn by the seed and by which network of the method it is: 0, or 1
+for a second one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """What a distillation starts from."""
+
+    teacher: nn.Module
+    """The vanilla model."""
+    student: Fresh
+    """Of the vanilla model's architecture, or of another one that a recipe names."""
+
+
+Start = nn.Module | Fresh | Pair
+"""The vanilla model, a function that gives a fresh one of its architecture, or a teacher and its student."""
 Run = Callable[..., nn.Module]
 """(start, train, val, config, setting) -> model; neither the start nor the data are changed."""
+Guess = Callable[..., Tensor]
+"""(start, train, config, setting) -> b̃ [N]: y of a sample that the method takes for aligned, else another class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +98,7 @@ class Method:
     config: Any
     """Its own settings at their defaults, a frozen dataclass."""
     starts: str = "scratch"
-    """From the "vanilla" model's weights, or from "scratch"."""
+    """From the "vanilla" model's weights, from "scratch", or from a "teacher", the vanilla model, and its student."""
     needs: tuple[str, ...] = ()
     """Of `LABELS`."""
     changes: str = "everything"
@@ -90,6 +106,9 @@ class Method:
     tried: tuple[Mapping[str, Any], ...] = ()
     """Other settings, in the order in which a search on val tries them after the defaults: fields of the
     configuration, fields of an extraction in it as "extract.gamma", or "rate", a factor on the budgets' rates."""
+
+    guess: Guess | None = None
+    """How it tells conflicting samples without bias labels, where it does: a source for `bise.pseudo_bias`."""
 
     def __post_init__(self) -> None:
         check_choice("starts", self.starts, STARTS)
@@ -107,7 +126,8 @@ class Method:
 
 
 def fresh(start: Start, device: torch.device, which: int = 0) -> nn.Module:
-    """A fresh model on the device, from the function that a method from scratch is given."""
+    """A fresh model on the device, from the function that a method from scratch is given; of a pair, its student."""
+    start = start.student if isinstance(start, Pair) else start
     if isinstance(start, nn.Module):
         raise BadInput(
             f"start is a {type(start).__name__}; a method that trains anew takes a function that returns a fresh model"
@@ -119,7 +139,8 @@ def fresh(start: Start, device: torch.device, which: int = 0) -> nn.Module:
 
 
 def vanilla(start: Start) -> nn.Module:
-    """The trained model that a method goes on from."""
+    """The trained model that a method goes on from; of a pair, the teacher."""
+    start = start.teacher if isinstance(start, Pair) else start
     if not isinstance(start, nn.Module):
         raise BadInput(f"start is {start!r}; a method that goes on from a trained model takes that model")
     return start

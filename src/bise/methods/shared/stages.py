@@ -9,18 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from bise.base.errors import BadInput
 from bise.data.core.cells import Cells
-from bise.data.core.contract import labels
+from bise.data.core.contract import Labelled, labels
 from bise.engine.checks import check_outputs
 from bise.engine.config import TrainConfig
 from bise.engine.inference import infer
 from bise.engine.inputs import Inputs
 from bise.engine.learners import Draws
 from bise.engine.training import fit
-from bise.engine.validation import Validation
-from bise.methods.shared.interface import Setting
+from bise.engine.validation import Judge, Validation
+from bise.methods.shared.interface import Setting, Start, fresh
 from bise.network.placement import one_bottleneck, place
 from bise.network.subnetwork import Subnetwork
 from bise.network.twin import named_tensors
@@ -36,18 +37,20 @@ def train_stage(
     part: str = "train",
     sampler: Draws | None = None,
     select: bool = True,
+    judge: Judge | None = None,
     need_bias: bool = True,
     **changes: Any,
 ) -> Any:
     """A copy of the network, or of the learner, trained on `train` by the setting's budget, or by another.
 
-    The best epoch on val is taken where the setting selects, and this stage does; else the last one.
+    The best epoch on val is taken where the setting selects, and this stage does; else the last one. A `judge` says
+    otherwise which is the best.
     """
     budget = replace(config or setting.train, seed=setting.seed, selection=setting.selection, **changes)
     cells = labels(train, need_bias=need_bias)
     inputs = Inputs(train, setting.device)
     judged = setting.judge(val) if select else None
-    validation = None if judged is None else Validation(judged, cells, inputs)
+    validation = judge if judge is not None or judged is None else Validation(judged, cells, inputs)
     trained = Subnetwork(network, (), owned=frozenset(named_tensors(network)))
     history = fit(
         trained,
@@ -63,6 +66,19 @@ def train_stage(
     each = len(cells) if budget.steps is None else budget.steps * budget.batch_size
     setting.tally.samples += each * len(history)
     return trained.network
+
+
+def first_model(start: Start, train: Any, setting: Setting, epochs: int) -> nn.Module:
+    """A fresh model, trained plainly and briefly at a constant rate, so that it goes by the shortcut."""
+    short: dict[str, Any] = {"epochs": epochs, "schedule": "constant", "select": False}
+    return train_stage(fresh(start, setting.device), train, None, setting, part="first", need_bias=False, **short)
+
+
+def no_errors(epochs: int, so: str, field: str = "first_epochs") -> BadInput:
+    """What is said where a first model errs nowhere, so that it tells nothing about the bias."""
+    return BadInput(
+        f"after {epochs} epochs the first model errs on no training sample, so that {so}; give fewer {field}"
+    )
 
 
 def last_linear(model: nn.Module, train: Any, setting: Setting) -> tuple[str, nn.Linear]:
@@ -81,6 +97,13 @@ def outputs_of(model: nn.Module, data: Any, setting: Setting, bottleneck: str | 
     found = infer(network, Inputs(data, setting.device), features=bottleneck, progress=setting.progress)
     check_outputs(found.logits, labels(data, need_bias=False))
     return found.logits, torch.empty(0) if found.z is None else found.z.cpu()
+
+
+def features_as_data(z: Tensor, data: Any) -> Labelled:
+    """The same samples and labels with features z [N, d] for inputs."""
+    cells = labels(data, need_bias=False)
+    known: dict[str, Any] = {"classes": cells.classes, "bias_classes": cells.bias_classes, "groups": cells.groups}
+    return Labelled(TensorDataset(z), y=cells.y, b=cells.b, aligned=getattr(data, "aligned", None), **known)
 
 
 def single_bias(cells: Cells, name: str) -> Tensor:
