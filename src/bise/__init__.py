@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bise.extraction.config import ExtractConfig
     from bise.jobs.bench import bench
     from bise.jobs.exporting import export
+    from bise.jobs.finding import find
     from bise.jobs.loops.callbacks import lightning_callback, trainer_callback
     from bise.jobs.loops.loggers import to_mlflow, to_tensorboard, to_wandb
     from bise.jobs.pretrained import save_pretrained
@@ -54,6 +55,7 @@ __all__ = [
     "data",
     "export",
     "extract",
+    "find",
     "finetune",
     "fingerprint",
     "judge",
@@ -87,6 +89,7 @@ _HOMES = {
     "base.errors": ("BadInput", "BiseWarning"),
     "jobs.bench": ("bench",),
     "jobs.exporting": ("export",),
+    "jobs.finding": ("find",),
     "jobs.pretrained": ("save_pretrained",),
     "jobs.report": ("report",),
     "extraction.algorithm": ("extract",),

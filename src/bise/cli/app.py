@@ -15,6 +15,7 @@ from bise.cli.bench import bench
 from bise.cli.compare import compare
 from bise.cli.data import data_app
 from bise.cli.deploy import export, shrink
+from bise.cli.find import find
 from bise.cli.guard import VERBOSE
 from bise.cli.learning import extract, finetune, front, refit
 from bise.cli.reproduce import reproduce
@@ -62,6 +63,7 @@ for command, example in (
     (demo, "demo --seed 1 --out runs/demo-1"),
     (train, "train biased-mnist --rho 0.99 --seed 0 --out runs/vanilla"),
     (audit, "audit --model nets:make --weights net.safetensors --data nets:load"),
+    (find, "find --model nets:make --weights net.safetensors --data nets:load --out runs/found"),
     (extract, "extract --model nets:make --weights net.safetensors --data nets:load --out runs/a"),
     (finetune, "finetune runs/a --epochs 20 --lr 0.001"),
     (compare, "compare runs/a runs/b --out compared.html"),

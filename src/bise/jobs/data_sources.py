@@ -11,6 +11,7 @@ from bise.base.errors import BadInput, NoSplit
 from bise.data import load, names
 from bise.data.core.transforms import Transform
 from bise.data.own.hub_files import folder_of
+from bise.jobs.found_labels import labelled
 from bise.jobs.own_options import OWN
 from bise.jobs.python_sources import function
 
@@ -28,6 +29,10 @@ def splits_of(
 
     Files are read as the training data were that `like` tells of. No hub is asked for a name where `local`.
     """
+    if (groups := own.get("bias_from")) is not None:
+        rest = {name: value for name, value in own.items() if name != "bias_from"}
+        found = splits_of(data, rest, labels_only=labels_only, option=option, like=like, local=local)
+        return labelled(found, groups, checked=not labels_only)
     path = Path(data)
     if path.exists():
         return _table(path, own, labels_only, like).split

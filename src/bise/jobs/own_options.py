@@ -25,6 +25,10 @@ OWN: dict[str, Any] = {
     "bias": Annotated[
         str | None, _option("--bias", "Column of the bias; several with commas, in quotes where one has a comma.")
     ],
+    "bias_from": Annotated[
+        str | None,
+        _option("--bias-from", "Groups of bise find in place of a bias: RUN:NUMBER, as runs/found:2."),
+    ],
     "split_column": Annotated[str | None, _option("--split-column", "Column that says train, val or test.")],
     "holdout": Annotated[str | None, _option("--holdout", "Without such a column: shares for val,test, as 0.1,0.2.")],
     "image": Annotated[str | None, _option("--image", "Column of picture files.")],

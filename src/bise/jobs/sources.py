@@ -12,6 +12,7 @@ from bise.base.plain import check_plain
 from bise.data.core.coders import tokenizer_of
 from bise.data.own.coding import Coding
 from bise.jobs.data_sources import splits_of
+from bise.jobs.found_labels import labelled, resolved
 from bise.jobs.guessing import with_noted
 from bise.jobs.keys import ARGUMENTS, KEYS
 from bise.jobs.named_models import agreeing, completed, named_model
@@ -34,6 +35,7 @@ def described(model: str, weights: Path | None, data: str, own: dict[str, Any]) 
         files = [name for name in ("root", "bias_csv", "tokenizer") if name in own and Path(own[name]).exists()]
         source["own"] = {name: str(value) if isinstance(value, Path) else value for name, value in own.items()}
         source["own"] |= {name: str(Path(own[name]).resolve()) for name in files}
+        source["own"] |= {"bias_from": resolved(own["bias_from"])} if "bias_from" in own else {}
     if Path(data).exists():
         source["data"] = str(Path(data).resolve())
     for what in ("model", "data"):
@@ -101,9 +103,10 @@ def data_of(run: Path, *, remedy: str = "--trust") -> Any:
 def _data_of(run: Path, remedy: str) -> Any:
     source = described_by(run)
     check_trusted(run, source, "data", remedy=remedy)
-    if is_key(source, "data"):
-        return partial(KEYS[source["data"]].data, **source["data_arguments"])
     own = dict(source.get("own") or {})
+    if is_key(source, "data"):
+        splits = partial(KEYS[source["data"]].data, **source["data_arguments"])
+        return splits if "bias_from" not in own else labelled(splits, own["bias_from"])
     if "tokenizer" in own:
         own["tokenizer"] = tokenizer_of(own["tokenizer"], local=True)
     return splits_of(source["data"], own, local=True)
@@ -164,17 +167,28 @@ def given(
     """
     where = device_named(device)
     if run is not None:
-        if model or weights or data or own:
+        groups = own.get("bias_from")
+        if model or weights or data or own.keys() - {"bias_from"}:
             raise BadInput("a run brings model, weights and data; leave --model, --weights, --data and the like out")
         if trust:
             trust_run(run)
         network, splits = source_of(run)
-        return network.to(where), splits, described_by(run)
+        source = described_by(run)
+        if groups is not None:
+            source |= {"own": (source.get("own") or {}) | {"bias_from": resolved(groups)}}
+            splits = labelled(splits, groups)
+        return network.to(where), splits, source
     if trust:
         raise BadInput("--trust is about the functions that a run names, and none is given; leave it out")
     if model is None or data is None:
         missing = "--model" if model is None else "--data"
         raise BadInput(f"{missing} is missing; give --model and --data, or a run folder")
+    odd = next((name for name in ("bias", "bias_csv") if name in own and "bias_from" in own), None)
+    if odd is not None:
+        raise BadInput(
+            f"--bias-from and --{odd.replace('_', '-')} both say what the bias is; give one of them, and keep columns"
+            " from the model with --ignore"
+        )
     network = model_given(model, weights)
     own = completed(model, network, data, own, own_weights=weights is not None, say=say)
     splits = agreeing(model, network, splits_of(data, own), own_weights=weights is not None)

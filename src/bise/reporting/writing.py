@@ -11,6 +11,7 @@ from bise.base.plain import NotPlain, check_plain
 from bise.reporting.bench_page import bench_page
 from bise.reporting.card import MARK, card
 from bise.reporting.facts import read_facts
+from bise.reporting.find_page import find_page
 from bise.reporting.page import ENDING, page
 from bise.runs.schema import read_bare
 
@@ -41,6 +42,8 @@ def _content(folder: Path) -> str:
     path = folder / "summary.json"
     if path.is_file() and "bench" in (summary := read_bare(path)):
         return bench_page(summary, folder.name, ENDING)
+    if path.is_file() and "find" in summary:
+        return find_page(summary, folder.name, ENDING)
     return page(read_facts(folder))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,23 @@ Numbered = tuple[Tensor, tuple[str, ...]]
 """The numbers [N] of a column's labels, and their names."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Origin:
+    """Rows [N] of a csv or parquet file, counted from 0."""
+
+    path: Path
+    separator: str | None
+    rows: Tensor
+
+
 class TableData(Labelled):
     """One split of a table; its labels have names, and b = −1 stands for a row without a bias label."""
 
     names: LabelNames
     encoder: Encoder | None = None
     """How its features were made, and those of new rows are."""
+    origin: Origin | None = None
+    """Where its rows are, for who looks at columns that nobody named."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -74,6 +85,8 @@ class Table:
     """From the numbers of rows to a data set of their x."""
     transform: Transform | None = None
     encoder: Encoder | None = None
+    path: Path | None = None
+    separator: str | None = None
 
     @staticmethod
     def of(
@@ -118,6 +131,7 @@ class Table:
             names=self.names,
         )
         data.encoder = self.encoder
+        data.origin = None if self.path is None else Origin(path=self.path, separator=self.separator, rows=rows)
         return data
 
 
@@ -180,7 +194,8 @@ def read_table(
         names = features if encoder is None else [column.name for column in encoder.columns]
         inputs, encoder = rows_of(_feature_columns(path, columns, free, names), encoder, part == 0, path)
     change = None if labels_only or image is None else transform or Transform()
-    return Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
+    made = Table.of(target, targets, found, part=part, inputs=inputs, transform=change, encoder=encoder)
+    return replace(made, path=path, separator=separator)
 
 
 def coding_of(like: TableData | Coding | None) -> Coding | None:
