@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from safetensors.torch import load_file
+from torch.distributed.run import get_args_parser
 
+from bise.cli.app import app
+from bise.cli.several import TOGETHER, several
 from bise.engine import processes
 from bise.extraction.objective import information, information_gradient, joint_table
 from conftest import TESTS
@@ -84,6 +88,28 @@ def test_without_torchrun_nothing_changes():
         assert (processes.count(), processes.rank()) == (1, 0)
         assert processes.total(x)[0] is x
         assert processes.gathered(x, [3])[0] is x
+
+
+@pytest.mark.parametrize("words", [["report", "runs/a"], ["-v", "verify", "runs/a"], ["extract", "--help"]])
+def test_of_a_command_that_is_not_shared_the_first_process_does_all(monkeypatch, words):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit) as ended, several(words):
+        pytest.fail("the second process worked too")
+    assert ended.value.code == 0
+    monkeypatch.setenv("RANK", "0")
+    with several(words):
+        assert processes.count() == 1
+
+
+def test_torchrun_takes_no_option_of_a_shared_command_but_run_for_its_own():
+    """It refuses what begins like several of its options, wherever that stands: a run is an argument, and no --run."""
+    theirs = [option for action in get_args_parser()._actions for option in action.option_strings]
+    group = typer.main.get_command(app)
+    options = {option for name in TOGETHER for parameter in group.commands[name].params for option in parameter.opts}
+    assert len(options) > 50
+    unclear = {one for one in options if one not in theirs and sum(other.startswith(one) for other in theirs) > 1}
+    assert unclear == {"--run"}
 
 
 @pytest.fixture
