@@ -132,6 +132,32 @@ def test_torchrun_leaves_one_run_that_keeps_its_promises(own_home, tmp_path):
 
 
 @pytest.mark.long
+def test_a_comparison_is_shared_and_leaves_one_run(own_home, tmp_path):
+    words = [
+        "--model",
+        "small_job:make",
+        "--data",
+        "small_job:splits",
+        "--methods",
+        "erm,group-dro,dfr",
+        "--seeds",
+        "1",
+    ]
+    found = {}
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        done = python("bise", "bench", *words, "--epochs", "2", "--out", out, processes=count)
+        assert done.stdout.count("run folder:") == 1
+        rows = json.loads((out / "summary.json").read_text())["rows"]
+        found[count] = {row["method"]: row["figures"] for row in rows}
+        assert not (out / "checkpoints").exists()
+    assert list(found[1]) == ["vanilla", "erm", "group-dro", "dfr"]
+    for method, figures in found[1].items():
+        assert found[2][method]["by_group"] == figures["by_group"]
+        assert found[2][method]["information"] == pytest.approx(figures["information"], rel=1e-4)
+
+
+@pytest.mark.long
 def test_bad_input_ends_all_of_them(own_home, tmp_path):
     done = python("bise", "extract", "--model", "small_job:no", "--out", tmp_path / "run", processes=2, code=2)
     assert "bise: " in done.stderr
