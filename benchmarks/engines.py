@@ -3,10 +3,10 @@
     python benchmarks/engines.py --rounds 3
 
 Writes results/engines_cpu.json. A comparison on coloured digits, three methods and the vanilla model with three seeds,
-is done by the local engine and on a Ray cluster of one slot, one after the other, in turns. Both have the same share of
-a machine with other work: one process at a time, in one session, equally nice. The cluster is started before. `whole` has what a command spends beside the runs: to
-connect, and to start a process of the cluster, which loads torch. `runs` is from the first row to the last. The rows
-of both engines are compared as well.
+is done by the local engine and on a Ray cluster of one slot, in turns. Both have the same share of a machine with other
+work: one process at a time, in one session, equally nice. The cluster is started before. `whole` has what a command
+spends beside the runs: to connect, and to start a process of the cluster, which loads torch. `runs` is from the first
+row to the last. The rows of both engines are compared as well.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def cluster() -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex()}  # before Ray is imported
-    os.environ["RAY_worker_niceness"] = "0"  # Ray's processes would give way to a machine's other work
+    # before Ray is imported; its processes would give way to a machine's other work
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(), "RAY_worker_niceness": "0"}
     words = ["start", "--head", "--block", "--num-cpus=1", f"--port={port}", "--disable-usage-stats"]
     words += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--object-store-memory=100000000"]
     command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *words]
