@@ -3,10 +3,10 @@
     python benchmarks/engines.py --rounds 3
 
 Writes results/engines_cpu.json. A comparison on coloured digits, three methods and the vanilla model with three seeds,
-is done by the local engine and on a Ray cluster of one slot, one after the other, in turns, so that both have their
-share of a machine's other work. The cluster is started before. `whole` has what a command spends beside the runs: to
-connect, and to start a process of the cluster, which loads torch. `runs` is from the first row to the last. The rows
-of both engines are compared as well.
+is done by the local engine and on a Ray cluster of one slot, in turns. Both have the same share of a machine with other
+work: one process at a time, in one session, equally nice. The cluster is started before. `whole` has what a command
+spends beside the runs: to connect, and to start a process of the cluster, which loads torch. `runs` is from the first
+row to the last. The rows of both engines are compared as well.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ def cluster() -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex()}  # before Ray is imported
+    # before Ray is imported; its processes would give way to a machine's other work
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(), "RAY_worker_niceness": "0"}
     words = ["start", "--head", "--block", "--num-cpus=1", f"--port={port}", "--disable-usage-stats"]
     words += ["--node-ip-address=127.0.0.1", "--include-dashboard=false", "--object-store-memory=100000000"]
     command = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", *words]
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w") as log:
-        head = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        head = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             while UP not in Path(folder, "log").read_text(errors="replace"):
                 time.sleep(0.2)

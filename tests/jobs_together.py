@@ -49,6 +49,16 @@ def some_unknown(data: Labelled) -> Labelled:
     return Labelled(data.dataset, y=data.y, b=b, bias_classes=data.bias_classes)
 
 
+def lone_group(seed: int) -> Labelled:
+    """One sample alone has y = 0 and b = 1, so that one process alone has a row of its group."""
+    data = toy(seed=seed)
+    kept = ((data.y != 0) | (data.b != 1)).long()
+    kept[((data.y == 0) & (data.b == 1)).nonzero()[0]] = 1
+    index = kept.nonzero()[:, 0]
+    x = TensorDataset(data.tensors[0][index])
+    return Labelled(x, y=data.y[index], b=data.b[index], bias_classes=data.bias_classes)
+
+
 def two_biases(seed: int) -> Labelled:
     """A second bias beside the first: whether a feature is above its median."""
     data = toy(seed=seed)
@@ -130,6 +140,9 @@ JOBS = {
     "batch norm": lambda: extraction(bn="all"),
     "few rows": lambda: extraction(sampler="natural", steps=None, batch_size=46),  # 600 = 13 · 46 + 2
     "unknown": lambda: extraction(data=some_unknown(toy())),
+    "lone group": lambda: extraction(
+        data=lone_group(0), val=lone_group(1), sampler="natural", weights="paper", mi="conflicting"
+    ),
     "two biases": lambda: extraction(data=two_biases(0), val=two_biases(1)),
     "finetuning": lambda: finetuning(),
     "refit": lambda: refit(),

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from safetensors.torch import load_file
+from torch.distributed.run import get_args_parser
 
+from bise.cli.app import app
+from bise.cli.several import TOGETHER, several
 from bise.engine import processes
 from bise.extraction.objective import information, information_gradient, joint_table
 from conftest import TESTS
@@ -86,6 +90,28 @@ def test_without_torchrun_nothing_changes():
         assert processes.gathered(x, [3])[0] is x
 
 
+@pytest.mark.parametrize("words", [["report", "runs/a"], ["-v", "verify", "runs/a"], ["extract", "--help"]])
+def test_of_a_command_that_is_not_shared_the_first_process_does_all(monkeypatch, words):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit) as ended, several(words):
+        pytest.fail("the second process worked too")
+    assert ended.value.code == 0
+    monkeypatch.setenv("RANK", "0")
+    with several(words):
+        assert processes.count() == 1
+
+
+def test_torchrun_takes_no_option_of_a_shared_command_but_run_for_its_own():
+    """It refuses what begins like several of its options, wherever that stands: a run is an argument, and no --run."""
+    theirs = [option for action in get_args_parser()._actions for option in action.option_strings]
+    group = typer.main.get_command(app)
+    options = {option for name in TOGETHER for parameter in group.commands[name].params for option in parameter.opts}
+    assert len(options) > 50
+    unclear = {one for one in options if one not in theirs and sum(other.startswith(one) for other in theirs) > 1}
+    assert unclear == {"--run"}
+
+
 @pytest.fixture
 def own_home(monkeypatch, tmp_path):
     monkeypatch.setenv("BISE_HOME", str(tmp_path / "home"))
@@ -103,6 +129,32 @@ def test_torchrun_leaves_one_run_that_keeps_its_promises(own_home, tmp_path):
     assert json.loads(python("bise", "audit", run, "--json", processes=2).stdout) == alone
     assert python("bise", "report", run, processes=2).stdout.count("report.html") == 1
     python("bise", "verify", run)
+
+
+@pytest.mark.long
+def test_a_comparison_is_shared_and_leaves_one_run(own_home, tmp_path):
+    words = [
+        "--model",
+        "small_job:make",
+        "--data",
+        "small_job:splits",
+        "--methods",
+        "erm,group-dro,dfr",
+        "--seeds",
+        "1",
+    ]
+    found = {}
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        done = python("bise", "bench", *words, "--epochs", "2", "--out", out, processes=count)
+        assert done.stdout.count("run folder:") == 1
+        rows = json.loads((out / "summary.json").read_text())["rows"]
+        found[count] = {row["method"]: row["figures"] for row in rows}
+        assert not (out / "checkpoints").exists()
+    assert list(found[1]) == ["vanilla", "erm", "group-dro", "dfr"]
+    for method, figures in found[1].items():
+        assert found[2][method]["by_group"] == figures["by_group"]
+        assert found[2][method]["information"] == pytest.approx(figures["information"], rel=1e-4)
 
 
 @pytest.mark.long

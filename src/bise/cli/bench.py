@@ -69,37 +69,35 @@ def bench(
         if listed:
             _show_list(METHODS)
             return
-        from bise.base.files import finite
-        from bise.cli.filling import Filling
-        from bise.jobs.bench import compare
         from bise.jobs.bench_sources import Asked
-        from bise.jobs.bench_work import Elsewhere
         from bise.jobs.engines import engine_named
         from bise.jobs.python_sources import device_named
 
         cluster = engine_named(engine, address, cpus, gpus)
-        where = str(device_named(device)) if cluster is None else cluster.device(device)
         asked = Asked(
             methods=methods, datasets=datasets, model=model, data=data, weights=weights, own=own, root=data_root,
-            limit=limit, epochs=epochs, seeds=seeds, select=select, settings=settings, against=against, device=where,
-            every=checkpoint_every,
+            limit=limit, epochs=epochs, seeds=seeds, select=select, settings=settings, against=against,
+            device=str(device_named(device)) if cluster is None else cluster.device(device), every=checkpoint_every,
         )  # fmt: skip
-        plan = asked.plan()
-        elsewhere = None if cluster is None else Elsewhere(cluster=cluster, plan=asked.plan)
-        with Filling(plan) as bars:
-            summary = compare(
-                plan,
-                workplace(out),
-                resume=resume,
-                progress=bars,
-                about=asked.about(),
-                elsewhere=elsewhere,
-                arrived=bars.arrived,
-            )
-        if as_json:
-            show_json(finite(summary))
-        else:
-            _show(summary, out)
+        _compare(asked, cluster, out, resume, as_json)
+
+
+def _compare(asked: Any, cluster: Any, out: Path, resume: bool, as_json: bool) -> None:
+    """Do what is asked, here or on a cluster, and show what came of it."""
+    from bise.base.files import finite
+    from bise.cli.filling import Filling
+    from bise.jobs.bench import compare
+    from bise.jobs.bench_work import Elsewhere
+
+    plan = asked.plan()
+    elsewhere = None if cluster is None else Elsewhere(cluster=cluster, plan=asked.plan)
+    how = {"resume": resume, "about": asked.about(), "elsewhere": elsewhere}
+    with Filling(plan) as bars:
+        summary = compare(plan, workplace(out), progress=bars, arrived=bars.arrived, **how)
+    if as_json:
+        show_json(finite(summary))
+    else:
+        _show(summary, out)
 
 
 def _show_list(methods: Mapping[str, Any]) -> None:

@@ -25,8 +25,9 @@ def several(words: Sequence[str]) -> Iterator[None]:
         return
     command = next((word for word in words if not word.startswith("-")), "")
     if command not in TOGETHER or {"-h", "--help"} & set(words):
-        if rank == 0:
-            yield
+        if rank:
+            sys.exit(0)
+        yield
         return
     if rank:
         sys.stdout, sys.stderr = open(os.devnull, "w"), _Failures(rank, sys.stderr)  # noqa: SIM115

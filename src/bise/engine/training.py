@@ -125,15 +125,7 @@ class _Training:
         self.learner = sub.network if isinstance(sub.network, Learner) else None
         if self.learner is not None:
             self.learner.precision = self.precision
-        weights = sample_weights(cells, config.weights, config.balance)
-        self.weights = None if weights is None else weights.float().to(inputs.device)
-        self.y = cells.y.to(inputs.device)
-        self.priors: list[Tensor] = []
-        if config.margin:
-            with torch.no_grad():
-                classes = class_logits(call(sub.eval(), inputs.example())).shape[1]
-            self.b = cells.b.to(inputs.device)
-            self.priors = margins(cells, config.margin, classes, inputs.device)
+        self._weigh(cells)
         self.network: Any = sub
         """The same, or compiled."""
         self.steps = Steps(
@@ -152,6 +144,19 @@ class _Training:
         """Whether the checkpoint held the result already."""
         self.done: Tensor | None = None
         """The figures of this epoch's steps that were taken before a stop."""
+
+    def _weigh(self, cells: Cells) -> None:
+        """Targets, and what the cross-entropy weighs samples and raises logits by."""
+        config, device = self.config, self.inputs.device
+        weights = sample_weights(cells, config.weights, config.balance)
+        self.weights = None if weights is None else weights.float().to(device)
+        self.y = cells.y.to(device)
+        self.priors: list[Tensor] = []
+        if config.margin:
+            with torch.no_grad():
+                classes = class_logits(call(self.sub.eval(), self.inputs.example())).shape[1]
+            self.b = cells.b.to(device)
+            self.priors = margins(cells, config.margin, classes, device)
 
     def epoch(self, epoch: int, progress: Progress | None) -> dict[str, Any]:
         """One epoch of steps, and its validation; returns its row of the history."""

@@ -149,12 +149,10 @@ def _carry_out(
         if key in known:
             keep(key)
     tasks = [Task(key=key, job=item.job, config=item.config) for key, item in plan.items() if key not in known]
-    wanted = {(task.job.recipe, task.job.side) for task in tasks if task.job.kind != "count"}
-    own: dict[str, Any] = {
-        "starts": {name: starts(name) for name, _ in wanted},
-        "roots": {where: roots(*where) for where in wanted},
-    }
-    place = Place(scale=scale, cache=cache_folder, device=device, until=until, processes=processes, **own)
+    place = Place(
+        scale=scale, cache=cache_folder, device=device, until=until, processes=processes,
+        **_sources(tasks, starts, roots),
+    )  # fmt: skip
     counts = {"done": 0, "known": len(plan) - len(tasks), "left": 0}
     numbers = {key: number for number, key in enumerate(plan, 1)}
     lacking: dict[str, str] = {}
@@ -177,6 +175,17 @@ def _carry_out(
     for name, why in lacking.items():
         caution(f"{name} is left out: {why}")
     return counts
+
+
+def _sources(
+    tasks: Sequence[Task], starts: Callable[[str], str], roots: Callable[[str, str], Path | None]
+) -> dict[str, Any]:
+    """Where weights begin and data lie, for the recipes of these tasks."""
+    wanted = {(task.job.recipe, task.job.side) for task in tasks if task.job.kind != "count"}
+    return {
+        "starts": {name: starts(name) for name, _ in wanted},
+        "roots": {where: roots(*where) for where in wanted},
+    }
 
 
 def _refuse_unknown(studies: Sequence[Study], scale: Scale, limits: Limits) -> None:
