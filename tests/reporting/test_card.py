@@ -152,6 +152,24 @@ def test_a_folder_whose_name_is_no_text_has_a_card_all_the_same(made, tmp_path):
     assert metadata_load(tmp_path / "README.md")["model-index"][0]["name"] == "run-\ufffd"
 
 
+@pytest.mark.parametrize(
+    ("data", "kind", "name"),
+    [
+        ("my faces (2).csv", "my-faces-2-.csv", "my faces (2).csv"),
+        ("/home/ann/größe.csv", "gr-e.csv", "größe.csv"),
+        ("hf:nyu-mll/glue:sst2", "nyu-mll/glue", "nyu-mll/glue:sst2"),
+    ],
+)
+def test_the_data_have_an_identifier_that_the_hub_takes(made, data, kind, name):
+    """Its server refuses a type with a space or a colon in it."""
+    facts = read_facts(made / "run")
+    source = facts.config["source"] | {"data": data}
+    text = card(replace(facts, config=facts.config | {"source": source}))
+    (result,) = ModelCard(text).data.to_dict()["model-index"][0]["results"]
+    assert (result["dataset"]["type"], result["dataset"]["name"]) == (kind, name)
+    assert re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", kind, re.ASCII)
+
+
 def test_a_card_of_somebody_else_is_not_overwritten(made, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     line = run("report", made / "run", "--card", "--out", tmp_path / "README.md", code=2).stderr

@@ -120,7 +120,7 @@ def _result(facts: Facts, of: str, task: str) -> dict[str, Any]:
     audit, name = facts.models[of], _data_name(facts)
     return {
         "task": {"type": task},
-        "dataset": {"type": name, "name": name, "split": "test"},
+        "dataset": {"type": _identifier(name), "name": name, "split": "test"},
         "metrics": [
             {
                 "type": kind,
@@ -139,6 +139,12 @@ def _data_name(facts: Facts) -> str:
     if data.startswith("hf:") and not Path(data.removeprefix("hf:")).is_absolute():
         return data.removeprefix("hf:")
     return one_line(Path(data).name) or "unnamed"
+
+
+def _identifier(name: str) -> str:
+    """As the hub takes a data set's identifier: an owner at most, and no spaces or other signs."""
+    parts = name.partition(":")[0].split("/")[-2:]
+    return "/".join(re.sub(r"[^A-Za-z0-9_.-]+", "-", part) or "-" for part in parts)
 
 
 def _rounded(value: float) -> float:
