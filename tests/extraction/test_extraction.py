@@ -473,8 +473,12 @@ def by_heart():
 def test_margins_that_gain_little_compete_with_none(by_heart, seed):
     net, train, val = by_heart
     config = ExtractConfig(**QUICK | {"seed": seed}, lr=0.1, validate_every=1, baseline=False)
-    rows = []
-    found = bise.extract(net, train, val=val, config=config, log=rows.append)
+    rows, labels = [], []
+    found = bise.extract(
+        net, train, val=val, config=config, log=rows.append, progress=lambda label, *_: labels.append(label)
+    )
+    said = [label for label in dict.fromkeys(labels) if label.startswith("extracting")]
+    assert said == ["extracting, run 1 of at most 2", "extracting, run 2 of 2, without margins"]
     pairs = {"both": (0.4, 0.2), "neither": (0.0, 0.0)}
     told = {
         name: bise.extract(net, train, val=val, config=replace(config, margin=margin, smoothing=smoothing))

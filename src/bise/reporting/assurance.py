@@ -73,7 +73,8 @@ def _exactness(facts: Facts) -> tuple[str, str, Any]:
         )
     noise = facts.shrunk.get("noise") or 0.0
     most = facts.shrunk.get("allowed_float64") or 1e-10
-    text = f"Largest relative difference of their outputs in float64: {difference:.0e} (allowed: {most:.0e})."
+    found = f"{difference:.0e}" if difference else "none"
+    text = f"Largest relative difference of their outputs in float64: {found} (allowed: {most:.0e})."
     if noise:
         text += f" Noise in the last digit of the input alone moves the masked network by {noise:.0e}."
     return "done" if difference <= most else "failed", title, text

@@ -71,7 +71,7 @@ def line_chart(
     xs = [x for x, _ in points]
     frame = Frame(x=(min(xs), max(xs)), y=(low, high), right=width - 10, top=14, log_y=log)
     body: list[Any] = [axes(frame, percent=percent, x_label=x_label)]
-    if mark is not None:
+    if mark is not None and frame.x[0] <= mark <= frame.x[1]:  # the model itself, at 0, is before the first epoch
         x = frame.at_x(mark)
         body.append(segment(x, frame.top - 10, x, frame.bottom, "mark"))
         after = x < (frame.left + frame.right) / 2

@@ -15,7 +15,7 @@ from bise.base.version import VERSION
 from bise.measure.standing import REASON, told
 from bise.reporting.facts import Facts, read_facts
 from bise.reporting.leaning import of_kind
-from bise.reporting.outcome import WHOLE, is_ignorant
+from bise.reporting.outcome import WHOLE, is_ignorant, on_page
 from bise.reporting.page import ENDING, style
 from bise.reporting.parts import section, table
 from bise.reporting.words import percent
@@ -114,7 +114,7 @@ def _lines(facts: Facts, run: str) -> list[Line]:
                 network="model" if name == VANILLA else facts.called(name),
                 figures={key: _figure(audit, key)[0] for key in FIGURES},
                 intervals={key: _figure(audit, key)[1] for key in FIGURES},
-                shown={key: _on_page(facts, audit, key) for key in FIGURES},
+                shown={key: _as_on_page(facts, audit, key) for key in FIGURES},
                 units=(int(units["open"]), int(units["all"])) if units else None,
                 parameters=sizes.get("shrunk" if units else "dense"),
             )
@@ -131,7 +131,7 @@ def _figure(audit: Mapping[str, Any], key: str) -> tuple[float | None, tuple[flo
     return (None if value is None else float(value)), known and (float(known[0]), float(known[1]))
 
 
-def _on_page(facts: Facts, audit: dict[str, Any], key: str) -> tuple[float | None, tuple[float, float] | None]:
+def _as_on_page(facts: Facts, audit: dict[str, Any], key: str) -> tuple[float | None, tuple[float, float] | None]:
     if key not in ("aligned", "conflicting"):
         return _figure(audit, key)
     value, interval = of_kind(facts, audit, key)
@@ -236,7 +236,7 @@ def comparison_page(found: Comparison) -> str:
 def _mind(found: Comparison) -> Html | None:
     if not found.notes:
         return None
-    notes = [tag("li", foreign(f"{note[:1].upper()}{note[1:]}.")) for note in found.notes]
+    notes = [tag("li", foreign(on_page(note))) for note in found.notes]
     return tag("section", tag("h2", "Mind this", id="mind"), tag("ul", notes), cls="mind", aria_labelledby="mind")
 
 

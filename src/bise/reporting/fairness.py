@@ -169,6 +169,7 @@ def _known(facts: Facts) -> Html:
     about = (
         f"The mutual information says how much the answers tell about {facts.bias}, in nats: 0 is nothing. A probe is a"
         " simple classifier that reads what the network makes of a sample before it answers; all groups count evenly."
+        " “Constant” is how often one and the same answer would be right."
     )
     return join(_titled(f"What it still knows of {facts.bias}", _head(facts), rows), tag("p", about, cls="note"))
 

@@ -33,10 +33,10 @@ def ignorance(facts: Facts) -> list[str]:
             continue
         subject = WHOLE.get(key, key)
         whole = explained(subject, found, facts.bias) if key == "vanilla" else f"{told(subject, found, facts.bias)}."
-        out.append(_on_page(whole))
+        out.append(on_page(whole))
     seen = facts.summary.get("standing_on_train") or {}
     if seen.get("says") and not facts.models:
-        out.append(_on_page(f"on training samples, {explained('the model', seen, facts.bias)}"))
+        out.append(on_page(f"on training samples, {explained('the model', seen, facts.bias)}"))
     return out
 
 
@@ -81,6 +81,6 @@ def size_not_fairness(tuned: Estimate, dense: Estimate, where: str, alike: float
     )
 
 
-def _on_page(sentence: str) -> str:
+def on_page(sentence: str) -> str:
     """With a capital, and with each percent sign kept on the line of its number."""
     return sentence[:1].upper() + sentence[1:].replace(" %", "\u202f%") + ("" if sentence.endswith(".") else ".")
