@@ -341,7 +341,8 @@ def machine() -> dict[str, Any]:
         "bise": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "system": platform.platform(),
+        # platform.platform() would start a process to ask for the processor
+        "system": "-".join((platform.system(), platform.release(), platform.machine())),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": gpu,
