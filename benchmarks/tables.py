@@ -18,6 +18,7 @@ from pathlib import Path
 import by_heart
 import callbacks
 import corruptions
+import find
 import growth
 import last_layer
 import latency
@@ -42,6 +43,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "extraction.py": lambda: speed_page.extraction("extraction_cuda.json"),
     "extraction.py agreement": lambda: speed_page.agreement("extraction_cuda.json"),
     "extraction.py small": lambda: speed_page.extraction("extraction_cpu.json"),
+    "find.py": find.page,
     "growth.py": growth.page,
     "last_layer.py": last_layer.page,
     "latency.py": latency.page,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from bise.base.markup import Html, foreign, tag
 from bise.base.version import VERSION
-from bise.reporting.colours import theme_css
 from bise.reporting.find_words import ALIKE, CANT_KNOW, TOLD, difference, headline
+from bise.reporting.page import style
 from bise.reporting.parts import section, table
 
 MOST_GROUPS = 16
@@ -18,7 +17,6 @@ MOST_GROUPS = 16
 
 def find_page(summary: Mapping[str, Any], folder: str, ending: str) -> str:
     """The whole page, without a script."""
-    style = theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     found = summary["find"]
     return "<!DOCTYPE html>\n" + tag(
@@ -29,7 +27,7 @@ def find_page(summary: Mapping[str, Any], folder: str, ending: str) -> str:
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", f"{folder}{ending}"),
-            Html(f"<style>{style}</style>"),
+            Html(f"<style>{style()}</style>"),
         ),
         tag(
             "body",
