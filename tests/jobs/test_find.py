@@ -231,6 +231,11 @@ def others(split):
     return Labelled(TensorDataset(data.dataset.tensors[0] + 1), y=data.y, classes=3)
 
 
+def test_a_run_without_a_network_has_nothing_to_verify(kept):
+    folder, _ = kept
+    assert "looks for a bias, and keeps no network that could be checked" in sentence("verify", folder)
+
+
 @pytest.mark.parametrize("text", ["found", "found:", ":2", "found:x", "found:0", "found:-1"])
 def test_what_names_no_candidate_is_refused(text):
     with pytest.raises(bise.BadInput, match="names no candidate; write RUN:NUMBER, such as runs/found:2"):

@@ -11,6 +11,8 @@ from bise.reporting.find_words import ALIKE, CANT_KNOW, TOLD, difference, headli
 from bise.reporting.page import style
 from bise.reporting.parts import section, table
 
+OPEN = 3
+"""Candidates whose samples are there to see at once."""
 MOST_GROUPS = 16
 """Columns of a table of sizes; the largest groups."""
 
@@ -113,7 +115,9 @@ def _candidate(place: int, summary: Mapping[str, Any], folder: str) -> Html:
         tag("p", foreign(also), cls="note") if also else None,
         tag("div", tag("div", _sizes(one, classes, summary["target"]), cls="card"),
             tag("div", _told(one), cls="card"), cls="columns"),
-        _samples(one, samples, classes),
+        tag("details", tag("summary", "Samples of each group"), _samples(one, samples, classes), open=place < OPEN)
+        if samples
+        else None,
         tag("pre", f"bise extract … --bias-from {folder}:{number}"),
     )  # fmt: skip
 
