@@ -35,6 +35,8 @@ COMMANDS = {
     " --out results/extraction_cpu.json",
     "extraction_cuda": f"python benchmarks/extraction.py --scale full --seeds 10 11 12 --jobs default plain paper"
     f" --short-paper {CHECKPOINTS} --out results/extraction_cuda.json",
+    "find_cpu": "python benchmarks/find.py",
+    "find_cuda": "python benchmarks/find.py --device cuda --scale full",
     "growth_cpu": "python benchmarks/growth.py --out results/growth_cpu.json",
     "growth_cuda": "python benchmarks/growth.py --device cuda --out results/growth_cuda.json",
     "kill": "python benchmarks/kill.py --kills 200 --seed 1 --out results/kill.json",

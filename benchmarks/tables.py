@@ -19,6 +19,7 @@ import by_heart
 import callbacks
 import corruptions
 import engines
+import find
 import growth
 import last_layer
 import latency
@@ -45,6 +46,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "extraction.py": lambda: speed_page.extraction("extraction_cuda.json"),
     "extraction.py agreement": lambda: speed_page.agreement("extraction_cuda.json"),
     "extraction.py small": lambda: speed_page.extraction("extraction_cpu.json"),
+    "find.py": find.page,
     "growth.py": growth.page,
     "last_layer.py": last_layer.page,
     "latency.py": latency.page,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bise.base.errors import BadInput, caution
 from bise.base.files import write_tensors
 from bise.data.core.contract import Progress
+from bise.data.core.identity import hashes, identities
 from bise.engine.inputs import Inputs
 from bise.jobs.finding import Candidate, Found, find, fingerprints, without_bias
 from bise.jobs.found_labels import LABELS, key_of
@@ -55,15 +56,23 @@ def find_job(
         "bottleneck": bottleneck,
         "seed": seed,
         "device": str(device_of(model)),
-        "sha256": {"weights": fingerprint(model)},
+        "sha256": {"weights": fingerprint(model)} | hashes(identities(data)),
     }
     with Run(out, whole, job="find", resume=resume) as run:
         remember_own(run.folder, source)
         if run.finished is not None:
             return run.finished
         make = maker(source, device_of(model)) if pseudo else None
-        given = {"bottleneck": bottleneck, "seed": seed, "workers": workers, "progress": progress}
-        found = find(model, data["train"], val=data["val"], make_model=make, **given)
+        found = find(
+            model,
+            data["train"],
+            val=data["val"],
+            make_model=make,
+            bottleneck=bottleneck,
+            seed=seed,
+            workers=workers,
+            progress=progress,
+        )
         if found.measured_on != "val" and found.accuracy > LEARNED:
             caution(
                 f"the model has {found.accuracy:.1%} of its training samples right, which hide what it does with"

@@ -59,7 +59,7 @@ class Candidate:
         """`data` with the groups as its b: that of `bise.find`, or other samples, which the model is run on."""
         data = unloaded(data)
         y = labels(data, need_bias=False).y
-        names = named_classes(data, int(max(y.max() + 1, len(self.sizes))))
+        names = named_classes(data, max(int(y.max()) + 1, len(self.sizes)))
         return with_bias(data, y, self._labels(data), self.name, self.groups, names)
 
     def as_dict(self) -> dict[str, Any]:

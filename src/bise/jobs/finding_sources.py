@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -260,7 +260,7 @@ def _pseudo(
             about="what a second model answers after one epoch, when it knows little more than a shortcut",
             groups=tuple(f"answered {name}" for name in seen.classes),
             labels={split: b for split, b in found.items() if b is not None},
-            assign=lambda _, __, data: pseudo_bias(make_model, train, on=data).b,  # type: ignore[return-value]
+            assign=lambda _, __, data: cast(Tensor, pseudo_bias(make_model, train, on=data).b),
         )
     ]
 

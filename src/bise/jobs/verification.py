@@ -43,6 +43,10 @@ def verify(folder: str | Path, source: Callable[[], nn.Module], splits: Callable
         raise BadInput(
             f"{folder} compares methods, and keeps no network that could be checked; name a run of bise extract"
         )
+    if run.config.get("job") == "find":
+        raise BadInput(
+            f"{folder} looks for a bias, and keeps no network that could be checked; name a run of bise extract"
+        )
     model, why = _had(source)
     found = [
         checked("files", file_promises.check_files, run),

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from bise.base.markup import Html, foreign, tag
 from bise.base.version import VERSION
-from bise.reporting.colours import theme_css
 from bise.reporting.find_words import ALIKE, CANT_KNOW, TOLD, difference, headline
+from bise.reporting.page import style
 from bise.reporting.parts import section, table
 
+OPEN = 3
+"""Candidates whose samples are there to see at once."""
 MOST_GROUPS = 16
 """Columns of a table of sizes; the largest groups."""
 
 
 def find_page(summary: Mapping[str, Any], folder: str, ending: str) -> str:
     """The whole page, without a script."""
-    style = theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     found = summary["find"]
     return "<!DOCTYPE html>\n" + tag(
@@ -29,7 +29,7 @@ def find_page(summary: Mapping[str, Any], folder: str, ending: str) -> str:
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", f"{folder}{ending}"),
-            Html(f"<style>{style}</style>"),
+            Html(f"<style>{style()}</style>"),
         ),
         tag(
             "body",
@@ -115,7 +115,9 @@ def _candidate(place: int, summary: Mapping[str, Any], folder: str) -> Html:
         tag("p", foreign(also), cls="note") if also else None,
         tag("div", tag("div", _sizes(one, classes, summary["target"]), cls="card"),
             tag("div", _told(one), cls="card"), cls="columns"),
-        _samples(one, samples, classes),
+        tag("details", tag("summary", "Samples of each group"), _samples(one, samples, classes), open=place < OPEN)
+        if samples
+        else None,
         tag("pre", f"bise extract … --bias-from {folder}:{number}"),
     )  # fmt: skip
 
