@@ -271,7 +271,6 @@ BY_PATH = {
     "jobs/exporting.py": "a file that the user named with --out; torch writes it",
     "jobs/pretrained.py": "a new folder that the user named, and files beside the user's model",
     "engine/storage.py": "a file without a name, of a store of samples",
-    "network/architectures/intake.py": "a model's own preprocessing, beside its weights",
     "network/weights.py": "weights that the user named, or the run's configuration: only read, and only as tensors",
     "reporting/bench_page.py": "the page's style, from the package",
     "reporting/page.py": "the page's script and style, from the package",

@@ -36,6 +36,15 @@ from bise.engine.config import TrainConfig
 from bise.extraction.config import PRESET_WORDS, PRESETS, ExtractConfig
 from bise.methods.refit.config import RefitConfig
 
+BiasByOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Guess the bias labels of train, and use none of its own: by a model of one epoch, epoch, or by the"
+        f" method {either(BIAS_SOURCES[1:])}.",
+        autocompletion=one_of(BIAS_SOURCES),
+    ),
+]
+
 
 def _preset_help() -> str:
     """Every preset with its words, the one that stands alone first."""
@@ -62,17 +71,8 @@ def extract(
     settings: dict[str, Any],
     bottleneck: Annotated[str | None, typer.Option(help="Module whose input is the bottleneck.")] = None,
     sites: Annotated[list[str] | None, typer.Option(help="Pattern of modules to gate; may be repeated.")] = None,
-    refit: Annotated[bool, typer.Option("--refit", help="Fit the last layer anew at the end, as bise refit does.")] = (
-        False
-    ),
-    bias_by: Annotated[
-        str | None,
-        typer.Option(
-            help="Guess the bias labels of train, and use none of its own: by a model of one epoch, epoch, or by the"
-            f" method {either(BIAS_SOURCES[1:])}.",
-            autocompletion=one_of(BIAS_SOURCES),
-        ),
-    ] = None,
+    refit: Annotated[bool, typer.Option("--refit", help="Fit the last layer anew at the end: bise refit.")] = False,
+    bias_by: BiasByOption = None,
     workers: WorkersOption = None,
     resume: ResumeOption = False,
     checkpoint_every: EveryOption = 60,

@@ -78,14 +78,7 @@ def shrink_job(
             made = save_pretrained(sub, pretrained, example, form=form, **chosen)
             figures["folder"] = asdict(made) | {"path": str(pretrained.resolve())}
         if noted:
-            summary = read_summary(folder)
-            part = summary.setdefault(name, {})
-            if zeta is None:
-                part["shrunk"] = figures
-            else:
-                part.setdefault("shrunk_at", {})[str(zeta)] = figures
-            write_json(folder / "summary.json", summary)
-            add_report(folder)
+            _note(folder, name, zeta, figures)
     if pretrained is not None and zeta is None:  # at another threshold the run's figures aren't its own
         add_card(folder, pretrained / CARD, of=name, form=made.form)
     if not noted:
@@ -95,6 +88,18 @@ def shrink_job(
             " these figures beside the files",
         )
     return figures
+
+
+def _note(folder: Path, name: str, zeta: float | None, figures: dict[str, Any]) -> None:
+    """Add the figures to the run's summary, and write its page anew."""
+    summary = read_summary(folder)
+    part = summary.setdefault(name, {})
+    if zeta is None:
+        part["shrunk"] = figures
+    else:
+        part.setdefault("shrunk_at", {})[str(zeta)] = figures
+    write_json(folder / "summary.json", summary)
+    add_report(folder)
 
 
 def _warn_of_ignorance(folder: Path, name: str, zeta: float | None) -> None:
