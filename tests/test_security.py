@@ -74,7 +74,7 @@ def findings(tree, where):
         said = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
         if (
             last == "eval" and name != "eval"
-        ) or name == "platform.system":  # a module's mode, an operating system's name
+        ) or name == "platform.system":  # of a module, of a machine
             continue
         if name in NEEDED:
             option, value = NEEDED[name]
