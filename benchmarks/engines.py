@@ -98,7 +98,8 @@ def page() -> str:
     rows = found["rows"]
     lines = [
         f"{found['runs']} runs, one at a time, {found['machine']['threads']} CPU thread, torch"
-        f" {found['machine']['torch']}, Ray {found['ray']}; medians of {len(rows)} rounds.",
+        f" {found['machine']['torch']}, Ray {found['ray']}; medians of {len(rows)} rounds, on a machine with other work"
+        f" (load {found['load']:.0f}).",
         "",
         "| seconds | local | Ray | ratio | ratios of the rounds |",
         "|---|---|---|---|---|",
