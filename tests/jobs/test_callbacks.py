@@ -47,9 +47,13 @@ def by_transformers(folder, *callbacks, epochs=2, **arguments):
     model = Classifier()
     how = TrainingArguments(
         output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=100, use_cpu=True, report_to=[],
-        learning_rate=1e-2, save_strategy="no", disable_tqdm=True, logging_strategy="no", seed=3, **arguments,
+        disable_tqdm=True, seed=3,
+        **{"learning_rate": 1e-2, "save_strategy": "no", "logging_strategy": "no"} | arguments,
     )  # fmt: skip
-    trainer = Trainer(model, how, train_dataset=Stream(toy()), data_collator=collate, callbacks=list(callbacks))
+    trainer = Trainer(
+        model, how, train_dataset=Stream(toy()), eval_dataset=Stream(toy(rho=1 / 3, seed=1)), data_collator=collate,
+        callbacks=list(callbacks),
+    )  # fmt: skip
     trainer.train()
     return model, trainer
 
@@ -141,6 +145,22 @@ def test_an_epoch_that_is_cut_short(tmp_path):
     watch = bise.trainer_callback(toy(rho=1 / 3, seed=2), every=2)
     by_transformers(tmp_path, watch, max_steps=8)
     assert [row["epoch"] for row in watch.rows] == [2]
+
+
+@pytest.mark.filterwarnings("ignore:no mask was as good on val")  # in so few steps
+def test_the_extraction_is_of_the_model_that_training_leaves(tmp_path):
+    """Here that of the epoch that the trainer is told to think best, which isn't the last."""
+    watch = bise.trainer_callback(toy(rho=1 / 3, seed=2), train=toy(), val=toy(rho=1 / 3, seed=1), config=BRIEF)
+    model, trainer = by_transformers(
+        tmp_path, watch, epochs=3, gradient_accumulation_steps=2, learning_rate=0.5, eval_strategy="epoch",
+        save_strategy="epoch", load_best_model_at_end=True, metric_for_best_model="loss", greater_is_better=True,
+    )  # fmt: skip
+    losses = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row]
+    best = losses.index(max(losses))
+    assert best < 2
+    assert watch.audits[best] == bise.audit(model, toy(rho=1 / 3, seed=2), probe=False) != watch.audits[2]
+    again = bise.extract(model, toy(), val=toy(rho=1 / 3, seed=1), config=BRIEF)
+    assert all(torch.equal(scores, watch.subnetwork.scores[name]) for name, scores in again.scores.items())
 
 
 def test_a_checkpoint_goes_by_the_worst_group(tmp_path):
