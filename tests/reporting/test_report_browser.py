@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+import bise
 from reporting.conftest import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -132,6 +133,21 @@ def test_sentences_of_a_bert_run_are_shown(bert_run, opened):
     page.locator("#zeta").focus()
     page.keyboard.press("ArrowLeft")
     assert page.locator("#r-zeta").inner_text() != "0.5"
+
+
+def test_the_slider_rounds_as_the_tables_do(picture_run, opened, tmp_path):
+    """6.25 lies between two figures, and Python takes the even one; a page has one figure for it."""
+    folder = shutil.copytree(picture_run, tmp_path / "run")
+    content = json.loads((folder / "thresholds.json").read_text())
+    for point in content["points"]:
+        point |= {"worst_group": 0.0625, "unbiased": 0.1875}
+    (folder / "thresholds.json").write_text(json.dumps(content))
+    bise.report(folder)
+    written = (folder / "report.html").read_text(encoding="utf-8")
+    page = opened(folder)
+    for key, value in (("worst_group", "6.2\u202f%"), ("unbiased", "18.8\u202f%")):
+        assert f'id="r-{key}">{value}<' in written
+        assert page.locator(f"#r-{key}").inner_text() == value
 
 
 def test_the_slider_by_keyboard(picture_run, opened):
