@@ -429,6 +429,21 @@ def test_no_pipe_or_device_that_a_run_names_is_read(strange, tmp_path, name, kin
     assert "a pipe or a device" in sentence(run("shrink", strange, "--trust"))
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to nothing"])
+@pytest.mark.parametrize("data", ["{}", "hf:{}", "hf:{}:one"])
+def test_nor_one_in_a_folder_that_a_run_names(strange, tmp_path, data, kind):
+    """As a folder from an archive may hold one; a link that leads nowhere is never read."""
+    folder = tmp_path / "data"
+    (folder / "data").mkdir(parents=True)
+    odd = folder / "data/train-0.parquet"
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    edit(strange, data=data.format(folder))
+    assert ("a pipe or a device" in sentence(run("shrink", strange, "--trust"))) == (kind != "link to nothing")
+
+
 def test_a_page_shows_no_files_that_a_stranger_chose(strange, tmp_path):
     """The model is ours and the data are a table, so nothing is called; but a page goes to others."""
     secret = tmp_path / "private.csv"

@@ -9,6 +9,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,8 @@ def check_source(
     for what in ("model", "data"):
         if is_key(source, what):
             _check_key(run, source[what], source[f"{what}_arguments"], keys[what])
-    for path in _paths(source):
-        if _waits(path):
-            raise BadInput(
-                f"{run}/config.json names {str(path)!r}, a pipe or a device; only files and folders are read"
-            )
+    for path in (odd for named in _paths(source) for odd in _waiting(named)):
+        raise BadInput(f"{run}/config.json names {str(path)!r}, a pipe or a device; only files and folders are read")
     code = next((path for path in sorted(run.rglob("*")) if path.name.endswith(tuple(all_suffixes()))), None)
     if code is not None:
         raise BadInput(f"{code} is code, and a run folder holds none; move it away if it is yours")
@@ -84,16 +82,25 @@ def _paths(source: dict[str, Any]) -> Iterator[Path]:
         arguments.get("root"),
     )
     yield from (Path(path) for path in named if path)
-    yield from (Path(str(text).partition(":")[2]) for text in (source["model"], source["data"]) if is_named(text))
+    for text in (source["model"], source["data"]):
+        if is_named(text):
+            where = str(text).partition(":")[2]
+            yield from (Path(where), Path(where.rpartition(":")[0] or where))  # a table of several has a name behind
 
 
-def _waits(path: Path) -> bool:
-    """Whether something lies there that is neither a file nor a folder: reading it may never end."""
+def _waiting(path: Path) -> Iterator[Path]:
+    """What is neither a file nor a folder, there or in the folder there: reading it may never end."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # what isn't there is said by who reads it
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+        return
+    if not stat.S_ISDIR(mode):
+        yield from () if stat.S_ISREG(mode) else (path,)
+        return
+    for folder, _, _ in os.walk(path):
+        with suppress(OSError), os.scandir(folder) as entries:  # which nobody can list, nobody reads
+            odd = [Path(entry.path) for entry in entries if not entry.is_file() and not entry.is_dir()]
+            yield from (one for one in odd if one.exists())  # a link that leads nowhere is never read
 
 
 def functions_of(source: dict[str, Any]) -> dict[str, str]:
