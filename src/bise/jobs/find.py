@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from bise.base.errors import BadInput, caution
 from bise.base.files import write_tensors
-from bise.data.core.contract import Progress
+from bise.data.core.contract import Labelled, Progress
 from bise.data.core.identity import hashes, identities
 from bise.engine.inputs import Inputs
 from bise.jobs.finding import Candidate, Found, find, fingerprints, without_bias
@@ -78,13 +79,7 @@ def find_job(
                 f"the model has {found.accuracy:.1%} of its training samples right, which hide what it does with"
                 " others; give data with a val split, which it hasn't learned from"
             )
-        tensors: dict[str, Tensor] = {}
-        for number, candidate in enumerate(found, 1):
-            for name, part in hidden.items():
-                b = candidate.label(part).b
-                assert b is not None
-                tensors[key_of(number, name)] = b.to(torch.int16)
-        write_tensors(run.folder / LABELS, tensors)
+        write_tensors(run.folder / LABELS, _groups(found, hidden))
         summary = {
             "find": found.as_dict(),
             "data": {name: fingerprints(part) | {"samples": len(part)} for name, part in hidden.items()},
@@ -95,6 +90,17 @@ def find_job(
         run.finish(summary)
         add_report(run.folder)
         return summary
+
+
+def _groups(found: Found, splits: Mapping[str, Labelled]) -> dict[str, Tensor]:
+    """{number and split: the groups [N] of a candidate}, by which later commands label the same data."""
+    out = {}
+    for number, candidate in enumerate(found, 1):
+        for name, part in splits.items():
+            b = candidate.label(part).b
+            assert b is not None
+            out[key_of(number, name)] = b.to(torch.int16)
+    return out
 
 
 def target_of(train: Any) -> str:
