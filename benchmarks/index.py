@@ -44,6 +44,8 @@ COMMANDS = {
     "madlibs_small": "python benchmarks/madlibs.py --small --seeds 0 --out results/madlibs_small.json",
     "memory": "python benchmarks/memory.py --out results/memory.json",
     "peers": "python benchmarks/peers.py",
+    "pseudo_sources": "python benchmarks/pseudo_sources.py --scale full",
+    "pseudo_sources_cpu": "python benchmarks/pseudo_sources.py --scale small",
     "rivals": f"python benchmarks/rivals.py {CHECKPOINTS} --out results/rivals.json",
     "shrink_table": "python benchmarks/shrink_table.py",
     "soak": "python benchmarks/soak.py --runs 200 --out results/soak.json",

@@ -23,6 +23,7 @@ import last_layer
 import latency
 import madlibs
 import peers
+import pseudo_sources
 import recipes
 import shrink_table
 import speed_page
@@ -48,6 +49,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "madlibs.py": madlibs.page,
     "memory.py": growth.memory_page,
     "peers.py": peers.page,
+    "pseudo_sources.py": pseudo_sources.page,
     "recipes.py": recipes.page,
     "shrink_table.py": shrink_table.page,
     "throughput.py": speed_page.throughput,
