@@ -48,6 +48,8 @@ COMMANDS = {
     "memory": "python benchmarks/memory.py --out results/memory.json",
     "peers": "python benchmarks/peers.py",
     "processes_cpu": "python benchmarks/processes.py --rounds 3",
+    "pseudo_sources": "python benchmarks/pseudo_sources.py --scale full",
+    "pseudo_sources_cpu": "python benchmarks/pseudo_sources.py --scale small",
     "rivals": f"python benchmarks/rivals.py {CHECKPOINTS} --out results/rivals.json",
     "shrink_table": "python benchmarks/shrink_table.py",
     "soak": "python benchmarks/soak.py --runs 200 --out results/soak.json",

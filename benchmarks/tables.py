@@ -26,6 +26,7 @@ import latency
 import madlibs
 import peers
 import processes
+import pseudo_sources
 import recipes
 import shrink_table
 import speed_page
@@ -54,6 +55,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "memory.py": growth.memory_page,
     "peers.py": peers.page,
     "processes.py": processes.page,
+    "pseudo_sources.py": pseudo_sources.page,
     "recipes.py": recipes.page,
     "shrink_table.py": shrink_table.page,
     "throughput.py": speed_page.throughput,

@@ -72,9 +72,7 @@ def findings(tree, where):
         name = name_of(node.func)
         last = name.split(".")[-1]
         said = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
-        if (
-            last == "eval" and name != "eval"
-        ) or name == "platform.system":  # of a module, of a machine
+        if (last == "eval" and name != "eval") or name == "platform.system":  # of a module, of a machine
             continue
         if name in NEEDED:
             option, value = NEEDED[name]

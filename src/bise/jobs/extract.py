@@ -18,7 +18,7 @@ from bise.engine.checkpoints import EVERY
 from bise.engine.checks import check_model
 from bise.engine.inputs import Inputs
 from bise.extraction.config import PRESETS, ExtractConfig
-from bise.jobs.guessing import fresh_of, guessed, note
+from bise.jobs.guessing import fresh_of, guessed, note, with_bias
 from bise.jobs.pipeline import Work, extraction, finish, refitting_too
 from bise.jobs.steps import Splits, evidence, splits_to_learn, warn_of_ignorance
 from bise.methods.refit.config import RefitConfig
@@ -61,8 +61,10 @@ def extract_job(
     data = splits_to_learn(splits)
     if bias_by is not None:
         check_choice("--bias-by", bias_by, BIAS_SOURCES)
-        options: dict[str, Any] = {"seed": config.seed, "resume": resume, "progress": progress}
-        data["train"] = guessed(fresh_of(source, device_of(model)), data["train"], bias_by, out, **options)
+        make = fresh_of(source, device_of(model))
+        data |= {name: with_bias(data[name], name) for name in ("val", "test")}
+        how: dict[str, Any] = {"seed": config.seed, "resume": resume, "progress": progress}
+        data["train"] = guessed(make, data["train"], bias_by, out, **how)
     cells = labels(data["train"], progress=progress)
     cells.check_trainable()  # before there is a folder
     known = identities(data)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from bise.base.errors import BadInput
+from bise.base.errors import BadInput, caution
 from bise.base.files import read_tensors, write_tensors
 from bise.base.plain import check_plain
-from bise.data.core.contract import Progress, PseudoLabelled, labels, unloaded
+from bise.data.core.contract import Labelled, Progress, PseudoLabelled, labels, unloaded
 from bise.jobs.keys import KEYS
 from bise.jobs.python_sources import model_of
 from bise.jobs.recipes import start
@@ -52,6 +52,23 @@ def guessed(
         return pseudo_bias(make, train, by=by, progress=progress)
 
 
+def has_bias(data: Any) -> bool:
+    """Whether a split has bias labels."""
+    if isinstance(data, Labelled):
+        return data.b is not None
+    sample = data[0]
+    return isinstance(sample, (tuple, list)) and len(sample) == 3
+
+
+def with_bias(data: Any, name: str, say: bool = True) -> Any:
+    """val or test where they have bias labels, on which a network could be judged; else nothing."""
+    if data is None or has_bias(data):
+        return data
+    if say:
+        caution(f"{name} has no bias labels, so nothing is judged by it; those of train alone are guessed")
+    return None
+
+
 def note(folder: Path, train: Any) -> None:
     """Keep b̃ where they are guessed."""
     if isinstance(train, PseudoLabelled) and train.b is not None:
@@ -77,4 +94,6 @@ def with_noted(folder: Path, splits: Callable[..., Any]) -> Any:
 
 def _noted_split(splits: Callable[..., Any], folder: Path, split: str, **more: Any) -> Any:
     data = splits(split, **more)
-    return noted(folder, data) if split == "train" and data is not None else data
+    if split == "train" and data is not None:
+        return noted(folder, data)
+    return with_bias(data, split, say=False)
