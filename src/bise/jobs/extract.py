@@ -61,10 +61,9 @@ def extract_job(
     data = splits_to_learn(splits)
     if bias_by is not None:
         check_choice("--bias-by", bias_by, BIAS_SOURCES)
-        make = fresh_of(source, device_of(model))
         data |= {name: with_bias(data[name], name) for name in ("val", "test")}
         how: dict[str, Any] = {"seed": config.seed, "resume": resume, "progress": progress}
-        data["train"] = guessed(make, data["train"], bias_by, out, **how)
+        data["train"] = guessed(fresh_of(source, device_of(model)), data["train"], bias_by, out, **how)
     cells = labels(data["train"], progress=progress)
     cells.check_trainable()  # before there is a folder
     known = identities(data)
