@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import bise
 from bad_data import BAD
+from bise.base.files import SCHEMA
 from bise.cli.app import app
 from bise.data import Labelled
 from conftest import Stream, TwoHeads, toy, toy_model, trained
@@ -94,7 +95,7 @@ def test_extract_then_audit_then_finetune(tmp_path, weights):
         "config.json", "metrics.jsonl", "report.html", "samples.json", "subnetwork", "summary.json", "thresholds.json",
     ]  # fmt: skip
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["schema"] == 2
+    assert summary["schema"] == SCHEMA
     assert {"accuracy", "unbiased", "worst_group", "by_group"} <= set(summary["vanilla"])
     audited = run("audit", out, "--json")
     assert json.loads(audited.stdout)["unbiased"] == pytest.approx(summary["subnetwork"]["unbiased"])

@@ -479,7 +479,7 @@ def test_a_run_notices_one_number(tmp_path, monkeypatch, command, form):
     assert "train changed since" in result.stderr
 
 
-STEPS = {"refit": "bise.jobs.refit.refitting", "front": "bise.jobs.front._point", "bench": "bise.jobs.bench.row"}
+STEPS = {"refit": "bise.jobs.refit.refitting", "front": "bise.jobs.front._point", "bench": "bise.jobs.bench_work.row"}
 """{a command that came later: what it is stopped in}"""
 
 

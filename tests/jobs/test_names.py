@@ -19,7 +19,7 @@ from bise.base.files import finite
 from bise.cli.app import app
 from bise.data import Transform, table
 from bise.jobs.data_sources import splits_of as hub_splits
-from bise.jobs.named_models import agreeing, completed, named_model
+from bise.jobs.named_models import agreeing, completed, named_model, telling_of_pixels
 from bise.jobs.sources import described
 from bise.network.architectures import hub
 from bise.network.architectures.auto import transformers_model
@@ -250,9 +250,12 @@ def test_what_is_given_stands_and_what_is_taken_is_said(here):
         "pictures: torchvision:resnet18 says nothing of mean, std, so --size has to, and pixels go from 0 to 1"
     )
     assert completed("nets:make", model, "t.csv", own, **how) == own
-    assert lines.pop().startswith("pictures: pixels go from 0 to 1, since no --mean and --std are given")
     for given in ({"std": "0.5"}, {"mean": "0"}):
-        assert completed("nets:make", model, "t.csv", own | given, **how) == own | given
+        assert telling_of_pixels("nets:make", "t.csv", own | given, str.upper, lines.append)("val") == "VAL"
+    assert lines == []
+    told = telling_of_pixels("nets:make", "t.csv", own, str.upper, lines.append)
+    assert [told("val"), told("test")] == ["VAL", "TEST"]
+    assert lines.pop().startswith("pictures: pixels go from 0 to 1, since no --mean and --std are given")
     assert completed("timm:resnet10t", model, "t.csv", {"features": "a"}, **how) == {"features": "a"}
     assert lines == []
 

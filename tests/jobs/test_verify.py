@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import bise
+from bise.base.files import SCHEMA
 from bise.cli.app import app
 from conftest import copy_run, learned_by_heart, toy, toy_model, trained
 
@@ -50,7 +51,7 @@ def states(folder, *more):
     """({promise: state}, exit code) by --json."""
     result = run("verify", folder, "--json", *more)
     found = json.loads(result.stdout)
-    assert found["schema"] == 2
+    assert found["schema"] == SCHEMA
     assert found["holds"] == (result.exit_code == 0)
     return {promise["name"]: promise["state"] for promise in found["promises"]}, result.exit_code
 

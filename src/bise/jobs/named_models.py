@@ -49,19 +49,39 @@ def completed(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """The options of one's data, with what a named model's configuration says in place of those that aren't given."""
-    pictures = "image" in own or (Path(data).is_dir() and not is_hugging_face(Path(data)))
     if not is_named(name):
-        if pictures and "mean" not in own and "std" not in own:
-            say(
-                "pictures: pixels go from 0 to 1, since no --mean and --std are given; a model that was trained on"
-                " other pixels needs its own"
-            )
         return own
-    if pictures:
+    if _has_pictures(data, own):
         return own | _pictures(name, model, own, own_weights, local, say)
     if "text" in own:
         return own | _texts(name, model, own, say)
     return own
+
+
+def _has_pictures(data: str, own: dict[str, Any]) -> bool:
+    return "image" in own or (Path(data).is_dir() and not is_hugging_face(Path(data)))
+
+
+def telling_of_pixels(
+    name: str, data: str, own: dict[str, Any], splits: Callable[[str], Any], say: Callable[[str], None]
+) -> Callable[[str], Any]:
+    """`splits`, and a word on pixels that nobody scales, once there are some: what is refused is one sentence alone."""
+    if is_named(name) or "mean" in own or "std" in own or not _has_pictures(data, own):
+        return splits
+    told = False
+
+    def split(which: str) -> Any:
+        nonlocal told
+        found = splits(which)
+        if not told:
+            say(
+                "pictures: pixels go from 0 to 1, since no --mean and --std are given; a model that was trained on"
+                " other pixels needs its own"
+            )
+        told = True
+        return found
+
+    return split
 
 
 def _pictures(

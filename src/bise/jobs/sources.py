@@ -15,7 +15,7 @@ from bise.jobs.data_sources import splits_of
 from bise.jobs.found_labels import labelled, resolved
 from bise.jobs.guessing import with_noted
 from bise.jobs.keys import ARGUMENTS, KEYS
-from bise.jobs.named_models import agreeing, completed, named_model
+from bise.jobs.named_models import agreeing, completed, named_model, telling_of_pixels
 from bise.jobs.own_options import OWN
 from bise.jobs.python_sources import device_named, made_by, model_of
 from bise.network.architectures.named import is_named
@@ -147,7 +147,8 @@ def given_for(
     if model is None and not is_key(source, "model"):
         model, weights = source["model"], source.get("weights")
     own = completed(model or "", network, data, own, own_weights=weights is not None, local=True, say=say)
-    return network.to(device_named(device)), splits_of(data, own, like=like)
+    splits = telling_of_pixels(model or "", data, own, splits_of(data, own, like=like), say)
+    return network.to(device_named(device)), splits
 
 
 def given(
@@ -191,5 +192,6 @@ def given(
         )
     network = model_given(model, weights)
     own = completed(model, network, data, own, own_weights=weights is not None, say=say)
-    splits = agreeing(model, network, splits_of(data, own), own_weights=weights is not None)
+    splits = telling_of_pixels(model, data, own, splits_of(data, own), say)
+    splits = agreeing(model, network, splits, own_weights=weights is not None)
     return network.to(where), splits, described(model, weights, data, own)
