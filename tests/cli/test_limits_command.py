@@ -14,8 +14,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
+from bise.base.output import visible
 from bise.cli.app import app
 from bise.data import Labelled, LabelNames
+from bise.measure.limits import Verdict
+from bise.reporting.junit import junit
 
 LIMITS = {"passes": "0.65", "undecided": "0.8", "fails": "0.9"}
 """For the worst group, of whose 100 samples 80 are right: 95 % [71, 88]."""
@@ -93,6 +96,35 @@ def test_a_groups_name_is_written_out_in_the_file(tmp_path):
     file = tmp_path / "limits.xml"
     assert run("--fail-gap", "0.01", "--junit", str(file)).exit_code == 1
     assert "hired=y<s\\x1b sex=m − hired=no sex=m" in ElementTree.parse(file).find(".//failure").attrib["message"]
+
+
+STRANGE = ["\ufffe\uffff", "]]>", "\x00\x85\u2028", "\ud800", "\U0001f600", "a\n---\nb", "&lt;<a>\u202e"]
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=ascii)
+@pytest.mark.parametrize("value", [0.1, 0.5, 0.9], ids=["fails", "undecided", "passes"])
+def test_any_name_is_xml(strange, value):
+    """Also what XML has no character for: a name stands in a failure, a reason for skipping, and an output."""
+    how = {"figure": "worst_group", "limit": 0.5, "is_gap": False, "where": strange}
+    verdict = Verdict(value=value, interval=(value - 0.05, value + 0.05), **how)
+    (suite,) = ElementTree.fromstring(junit([verdict], f"bise audit {strange}"))
+    assert visible(strange) in suite.attrib["name"]
+    (said,) = suite[0]
+    assert visible(strange.replace("\n", "\\n")) in (said.text or said.attrib["message"])
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_the_file_takes_nobodys_place(kind, tmp_path):
+    """/dev/stdout is a link, and would be a plain file from then on."""
+    file = tmp_path / "limits.xml"
+    if kind == "link":
+        file.symlink_to(tmp_path / "other")
+    else:
+        os.mkfifo(file)
+    done = run("--fail-gap", "0.5", "--junit", str(file))
+    assert done.exit_code == 2
+    assert "is a link, a pipe or a device; name a plain file" in done.stderr
+    assert not file.is_file()
 
 
 @pytest.mark.parametrize(

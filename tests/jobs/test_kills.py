@@ -155,7 +155,7 @@ WRITES = {
     "train": (5, 60),
     "extract": (9, 110),
     "finetune": (3, 7, 90),
-    "refit": (3, 9, 17, 70),
+    "refit": (3, 17, 70, 72),
     "shrink": (11, 19),
     "export": (19,),
     "report": (1, 4, 5, 6, 8),

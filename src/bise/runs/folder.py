@@ -72,7 +72,7 @@ class Run:
         """The summary, where this very run is finished already."""
         if self.finished is None:
             self._open(resume)
-        elif any(_left(self.folder)):
+        elif any(_left(self.folder)) or (self.folder / NAME).exists():
             with suppress(BadInput):  # of a folder that can't be written, or where another process is at work
                 self._open(resume)
         if self.finished is not None:
