@@ -161,8 +161,8 @@ def page(path: Path | None = None) -> str:
     rows, about = found["rows"], found["machine"]
     small = " A small trial: few samples and epochs." if found["scale"] == "small" else ""
     lines = [
-        f"One seed, torch {about['torch']}, {about['device']}.{small} n is the number of audited test samples. Any of"
-        " several biases may make a sample conflict.",
+        f"One seed, torch {about['torch']}, {about.get('gpu') or 'CPU'}.{small} n is the number of audited test"
+        " samples. Any of several biases may make a sample conflict.",
         "",
         "| data | source | marked (%) | recall (%) | precision (%) | mask, unbiased (%) | mask, worst group (%) | n |",
         "|---|---|---|---|---|---|---|---|",

@@ -17,7 +17,7 @@ from bise.data.core.sampling import strata
 from bise.data.core.weights import group_weights
 from bise.methods.rivals.bcon import draw_weights
 from bise.methods.rivals.cnc import pairs
-from bise.methods.rivals.debian import discovery, group_means, held, worse
+from bise.methods.rivals.debian import discovery, group_means, worse
 from bise.methods.rivals.dedier import distillation, misread_weights
 from bise.methods.rivals.dett import error_weights
 from bise.methods.rivals.di import own_block
@@ -40,7 +40,7 @@ from bise.methods.rivals.vcba import beyond, class_weights
 from bise.methods.shared.distilling import Transplanted
 from bise.methods.shared.dro import group_losses, moved
 from bise.methods.shared.guessing import harder, named, sides
-from bise.methods.shared.losses import by_class, contrastive, generalised, relative_difficulty, running
+from bise.methods.shared.losses import by_class, contrastive, generalised, held, relative_difficulty, running
 from bise.methods.shared.narrow import narrowed
 from bise.methods.shared.priors import log_given_bias, shares
 from bise.methods.shared.samplers import Beside, Listed, Weighted

@@ -27,6 +27,7 @@ from bise.data.core.contract import labels
 from bise.engine.learners import Learner
 from bise.methods.shared.guessing import named, sides
 from bise.methods.shared.interface import Setting, Start, fresh
+from bise.methods.shared.losses import held
 from bise.methods.shared.stages import outputs_of, train_stage
 
 EPSILON = 1e-6
@@ -64,13 +65,6 @@ def worse(p: Tensor, d: Tensor, y: Tensor, classes: int) -> Tensor:
     """d̃ [n]: how much a sample belongs to the group of its class with the lower mean p."""
     one, zero, _, _ = group_means(p, d, y, classes)
     return torch.where((one <= zero)[y], d, 1 - d)
-
-
-def held(d: Tensor) -> Tensor:
-    """d [n] itself, whose gradient is at most 1/√n long."""
-    if d.requires_grad:
-        d.register_hook(lambda gradient: gradient / (gradient.norm() * len(d) ** 0.5).clamp_min(1))
-    return d
 
 
 class _Learner(Learner):

@@ -6,9 +6,9 @@ Loss: mean ‖P(z_s) − z_t‖² / (d v) over batches, P a projector that is tr
 Labels: none but those that the teacher learned from; y is only there to select by.
 Defaults: a projector of three layers, half as wide as the teacher's features in between, as in the official code.
 Departures: teacher and student are a recipe's; where a model is given, the vanilla model teaches a fresh one of the
-same architecture. v is there so that the comparison's rates of learning suit
-any features. The projector works on pooled features, where the source's convolves maps, and ends without a
-ReLU, since features may be negative.
+same architecture. v is there, and the gradient that reaches P(z_s) is at most 1/√n long, so that the comparison's
+rates of learning suit any features. The projector works on pooled features, where the source's convolves maps, and ends
+without a ReLU, since features may be negative.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bise.engine.learners import Learner
 from bise.methods.shared.interface import Setting, Start, fresh, vanilla
+from bise.methods.shared.losses import held
 from bise.methods.shared.stages import drawn_by, last_linear
 from bise.network.twin import duplicate
 
@@ -59,7 +60,7 @@ class Transplanted(Taught):
         _, z = self.both(x)
         told = self.told(x)[1]
         spread = (told - told.mean(0)).square().mean()
-        return (z - told).square().mean(1) / spread.clamp_min(1e-12)
+        return (held(z) - told).square().mean(1) / spread.clamp_min(1e-12)
 
 
 def projector(before: int, after: int, middle: int) -> nn.Sequential:

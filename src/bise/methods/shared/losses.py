@@ -45,3 +45,10 @@ def by_class(table: Tensor, y: Tensor, classes: int) -> Tensor:
 def relative_difficulty(biased: Tensor, debiased: Tensor) -> Tensor:
     """W = L_b / (L_b + L_d + 1e-8) [n]: near 1 where the biased network fails."""
     return biased / (biased + debiased + 1e-8)
+
+
+def held(values: Tensor) -> Tensor:
+    """`values` [n, …] themselves, whose gradient is at most 1/√n long, as cross-entropy's is."""
+    if values.requires_grad:
+        values.register_hook(lambda gradient: gradient / (gradient.norm() * len(values) ** 0.5).clamp_min(1))
+    return values
