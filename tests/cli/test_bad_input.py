@@ -417,7 +417,7 @@ BAD = [
     (f"extract --model test_bad_input:five_features --data {{w}}/huge.csv {TABLE} --out {{out}}", "too large a number"),
     (f"extract --model test_bad_input:five_features --data {{w}}/commas.csv {TABLE} --out {{out}}", "with a comma"),
     (f"extract --model test_bad_input:five_features --data {{w}}/one_bias.csv {TABLE} --out {{out}}", "sex"),
-    (f"extract {PICTURES} --data {{w}}/absent.csv --out {{out}}", "nowhere.png can't be read"),
+    (f"extract {PICTURES} --mean 0.5 --data {{w}}/absent.csv --out {{out}}", "nowhere.png can't be read"),
     # sheets and downloads
     ("data sheet {w}/pics --out {out}.jpg", "should end in .png"),
     ("data sheet {w}/rows.csv --target hired --split-column fold --out {out}.png", "no picture [1 or 3, H, W]"),

@@ -17,6 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from bise.base.errors import BadInput
+from bise.base.files import SCHEMA
 from bise.cli.app import app
 from bise.cli.terminal import Bars, audit_table, show_table, shrunk_table
 from bise.reporting.charts import short
@@ -207,7 +208,7 @@ def test_exit_codes(tmp_path):
     assert good.exit_code == 0, good.output
     assert f"report: {tmp_path / 'good' / 'report.html'}" in good.stdout
     narrow = CliRunner().invoke(app, ["verify", str(tmp_path / "good")], env={"COLUMNS": "20"})
-    assert "  what was found: 7 files are there and can be read, schema 2\n" in narrow.stdout
+    assert f"  what was found: 7 files are there and can be read, schema {SCHEMA}\n" in narrow.stdout
     bad = run("extract", *OWN, "--gamma", "-1", "--out", str(tmp_path / "bad"))
     assert bad.exit_code == 2
     failed = run(
