@@ -70,7 +70,7 @@ def test_words_say_what_was_measured_and_what_chance_may_be():
 
 
 def test_the_page_has_each_candidate_and_escapes_what_data_say():
-    page = find_page(summary_of(HOSTILE[0], ("a", HOSTILE[0])), "found", ": bise report")
+    page = find_page(summary_of(HOSTILE[0], ("a", HOSTILE[0])), "found")
     assert HOSTILE[0] not in page
     assert "<script" not in page
     assert page.count("bise extract … --bias-from found:") == 2
@@ -78,7 +78,7 @@ def test_the_page_has_each_candidate_and_escapes_what_data_say():
     assert "column colour" not in page, "which says almost nothing of these groups"
     empty = copy.deepcopy(summary_of())
     empty["find"]["candidates"], empty["samples"] = [], []
-    assert "No candidate" in find_page(empty, "found", ": bise report")
+    assert "No candidate" in find_page(empty, "found")
 
 
 @pytest.mark.skipif(CHROMIUM is None or shutil.which("chromium") is None, reason="no Chromium is installed")

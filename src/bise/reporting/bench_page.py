@@ -4,51 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from bise.base.markup import Html, foreign, tag
-from bise.base.version import VERSION
 from bise.reporting.bench_words import HEAD, caption, cells_of
 from bise.reporting.charts import Frame, segment, short, svg, text
-from bise.reporting.colours import theme_css
+from bise.reporting.document import document
 from bise.reporting.parts import figure, section, table
 
 OURS = "bise"
 """How the names of our methods begin; their points have our colour."""
 
 
-def bench_page(summary: Mapping[str, Any], folder: str, ending: str) -> str:
+def bench_page(summary: Mapping[str, Any], folder: str) -> str:
     """The whole page, without a script."""
-    style = theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     about, lines = summary["bench"], summary["table"]
     datasets = list(dict.fromkeys(line["dataset"] for line in lines))
     methods = len({line["method"] for line in lines})
-    headline = f"{methods} methods side by side on {' and '.join(datasets)}"
-    return "<!DOCTYPE html>\n" + tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("title", f"{folder}{ending}"),
-            Html(f"<style>{style}</style>"),
-        ),
-        tag(
-            "body",
-            tag(
-                "header",
-                tag("div", tag("b", "BISE"), tag("span", "comparison ", foreign(folder)), cls="bar"),
-                tag("h1", foreign(headline)),
-                tag("p", f"{caption(about)}. Every figure is measured on test, which selects nothing.", cls="lead"),
-            ),
-            tag("main", [_dataset(number, name, lines, about) for number, name in enumerate(datasets)]),
-            tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
-        ),
-        lang="en",
+    header = tag(
+        "header",
+        tag("div", tag("b", "BISE"), tag("span", "comparison ", foreign(folder)), cls="bar"),
+        tag("h1", foreign(f"{methods} methods side by side on {' and '.join(datasets)}")),
+        tag("p", f"{caption(about)}. Every figure is measured on test, which selects nothing.", cls="lead"),
     )
+    main = tag("main", [_dataset(number, name, lines, about) for number, name in enumerate(datasets)])
+    return document(folder, header, main)
 
 
 def _dataset(number: int, name: str, lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Html:

@@ -11,12 +11,11 @@ from bise.base.errors import BadInput
 from bise.base.files import write_bytes
 from bise.base.markup import Html, foreign, tag
 from bise.base.names import VANILLA
-from bise.base.version import VERSION
 from bise.measure.standing import REASON, told
+from bise.reporting.document import document
 from bise.reporting.facts import Facts, read_facts
 from bise.reporting.leaning import of_kind
 from bise.reporting.outcome import WHOLE, is_ignorant, on_page
-from bise.reporting.page import ENDING, style
 from bise.reporting.parts import section, table
 from bise.reporting.words import percent
 from bise.reporting.writing import check_place
@@ -201,36 +200,20 @@ def write_comparison(found: Comparison, out: Path) -> Path:
 
 def comparison_page(found: Comparison) -> str:
     """One page without a script, which loads nothing."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return "<!DOCTYPE html>\n" + tag(
-        "html",
+    header = tag(
+        "header",
+        tag("div", tag("b", "BISE"), tag("span", f"{len(found.runs)} runs"), cls="bar"),
+        tag("h1", "Runs side by side"),
         tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("title", f"{len(found.runs)} runs side by side{ENDING}"),
-            Html(f"<style>{style()}</style>"),
+            "p",
+            "How often each network is right on its run’s test data, with 95 % intervals. Aligned are samples where the"
+            " bias helps, conflicting those where it misleads; of both, each class counts evenly, as on each run’s own"
+            " page.",
+            cls="lead",
         ),
-        tag(
-            "body",
-            tag(
-                "header",
-                tag("div", tag("b", "BISE"), tag("span", f"{len(found.runs)} runs"), cls="bar"),
-                tag("h1", "Runs side by side"),
-                tag(
-                    "p",
-                    "How often each network is right on its run’s test data, with 95 % intervals. Aligned are samples"
-                    " where the bias helps, conflicting those where it misleads; of both, each class counts evenly, as"
-                    " on each run’s own page.",
-                    cls="lead",
-                ),
-            ),
-            tag("main", _mind(found), _figures(found), _differences(found)),
-            tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
-        ),
-        lang="en",
     )
+    main = tag("main", _mind(found), _figures(found), _differences(found))
+    return document(f"{len(found.runs)} runs side by side", header, main)
 
 
 def _mind(found: Comparison) -> Html | None:

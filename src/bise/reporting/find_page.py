@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bise.base.markup import Html, foreign, tag
-from bise.base.version import VERSION
+from bise.reporting.document import document
 from bise.reporting.find_words import ALIKE, CANT_KNOW, TOLD, difference, headline
-from bise.reporting.page import style
 from bise.reporting.parts import section, table
 
 OPEN = 3
@@ -17,34 +16,17 @@ MOST_GROUPS = 16
 """Columns of a table of sizes; the largest groups."""
 
 
-def find_page(summary: Mapping[str, Any], folder: str, ending: str) -> str:
+def find_page(summary: Mapping[str, Any], folder: str) -> str:
     """The whole page, without a script."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     found = summary["find"]
-    return "<!DOCTYPE html>\n" + tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("title", f"{folder}{ending}"),
-            Html(f"<style>{style()}</style>"),
-        ),
-        tag(
-            "body",
-            tag(
-                "header",
-                tag("div", tag("b", "BISE"), tag("span", "candidates ", foreign(folder)), cls="bar"),
-                tag("h1", headline(found)),
-                tag("p", _lead(found), cls="lead"),
-            ),
-            tag("main", _mind(), _overview(found), [_candidate(i, summary, folder) for i in range(_count(found))],
-                _left_out(found)),
-            tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
-        ),
-        lang="en",
-    )  # fmt: skip
+    header = tag(
+        "header",
+        tag("div", tag("b", "BISE"), tag("span", "candidates ", foreign(folder)), cls="bar"),
+        tag("h1", headline(found)),
+        tag("p", _lead(found), cls="lead"),
+    )
+    candidates = [_candidate(i, summary, folder) for i in range(_count(found))]
+    return document(folder, header, tag("main", _mind(), _overview(found), candidates, _left_out(found)))
 
 
 def _count(found: Mapping[str, Any]) -> int:

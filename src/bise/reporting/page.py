@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from importlib.resources import files
 from typing import Any
 
 from bise.base.markup import Html, foreign, tag
-from bise.base.version import VERSION
 from bise.reporting.assurance import reproduce, verified, words_used
-from bise.reporting.colours import theme_css
 from bise.reporting.courses import course
+from bise.reporting.document import document
 from bise.reporting.examples import samples
 from bise.reporting.facts import Facts
 from bise.reporting.fairness import fairness
@@ -23,44 +20,18 @@ from bise.reporting.sections import accuracy, groups, removed
 from bise.reporting.sliding import sliding
 from bise.reporting.words import percent, warnings
 
-ENDING = ": bise report"
-"""Of the title of every page of ours; it stands among its first bytes."""
 SECTIONS = (
     accuracy, groups, fairness, sliding, samples, removed, front, course, verified, record, reproduce, words_used
 )  # fmt: skip
 """The page from top to bottom: each takes the facts, and returns None where the run has nothing for it."""
 
 
-def style() -> str:
-    """Of every page of ours."""
-    return theme_css() + (files("bise.reporting") / "style.css").read_text(encoding="utf-8")
-
-
 def page(facts: Facts) -> str:
-    """The whole of report.html: nothing in it comes from elsewhere, and only its own script may run."""
+    """The whole of report.html."""
     script = (files("bise.reporting") / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    title = f"{facts.folder}{ENDING}"
-    return "<!DOCTYPE html>\n" + tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("title", title),
-            Html(f"<style>{style()}</style>"),
-        ),
-        tag(
-            "body",
-            tag("header", _bar(facts), tag("h1", headline(facts)), _lead(facts), _tiles(facts)),
-            tag("main", _mind(facts), [part(facts) for part in SECTIONS]),
-            tag("footer", f"Written by bise {VERSION}. This page is one file and needs no network."),
-            Html(f"<script>{script}</script>"),
-        ),
-        lang="en",
-    )
+    header = tag("header", _bar(facts), tag("h1", headline(facts)), _lead(facts), _tiles(facts))
+    main = tag("main", _mind(facts), [part(facts) for part in SECTIONS])
+    return document(facts.folder, header, main, script=script)
 
 
 def _bar(facts: Facts) -> Html:

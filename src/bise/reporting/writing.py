@@ -10,9 +10,10 @@ from bise.base.files import open_to_read, read_bytes, write_bytes
 from bise.base.plain import NotPlain, check_plain
 from bise.reporting.bench_page import bench_page
 from bise.reporting.card import MARK, card
+from bise.reporting.document import ENDING
 from bise.reporting.facts import read_facts
 from bise.reporting.find_page import find_page
-from bise.reporting.page import ENDING, page
+from bise.reporting.page import page
 from bise.runs.schema import read_bare
 
 START = 10_000
@@ -41,9 +42,9 @@ def _content(folder: Path) -> str:
     check_plain(folder)
     path = folder / "summary.json"
     if path.is_file() and "bench" in (summary := read_bare(path)):
-        return bench_page(summary, folder.name, ENDING)
+        return bench_page(summary, folder.name)
     if path.is_file() and "find" in summary:
-        return find_page(summary, folder.name, ENDING)
+        return find_page(summary, folder.name)
     return page(read_facts(folder))
 
 
