@@ -21,7 +21,7 @@ BINS = 4
 NAMED = {"sex", "gender", "race", "racial", "ethnicity", "ethnic", "nationality", "native", "skin", "caste"}
 NAMED |= {"religion", "religious", "faith", "belief", "language", "disability", "disabled", "age", "orientation"}
 NAMED |= {"birth", "birthplace"}
-"""Words for what Article 21 of the EU's Charter of Fundamental Rights names, as columns have them."""
+"""Words for some of what Article 21 of the EU's Charter of Fundamental Rights names, as columns have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
