@@ -70,6 +70,7 @@ def test_guesses_stay_with_the_run(folder, monkeypatch):
     assert run(folder, monkeypatch, "verify", "guessed").exit_code == 0
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_no_split_needs_bias_labels(folder, monkeypatch):
     done = extract(folder, monkeypatch, "none", "--bias-by", "epoch", "--ignore", "s", bias=())

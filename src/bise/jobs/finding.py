@@ -235,8 +235,8 @@ def _ordered(able: Sequence[tuple[Raw, Spread]], echoes: Mapping[str, float]) ->
     """By how much accuracy differs; columns that the law names first, what chance may explain last.
 
     In so far as groups repeat the model's answers, accuracy differs by construction, so a difference counts for as much
-    as it doesn't. What is nearly the answers has no rank of its own: it comes behind the first two others, the earliest layer first,
-    since that knows least of the answer.
+    as it doesn't. What is nearly the answers has no rank of its own: it comes behind the first two others, the earliest
+    layer first, since that knows least of the answer.
     """
     own = [pair for pair in able if echoes[pair[0].name] <= ALIKE]
     worth = {raw.name: spread.value * (1 - echoes[raw.name]) for raw, spread in own}
