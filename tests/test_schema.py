@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from bise import ExtractConfig, TrainConfig
 from bise.base.errors import BadInput
 from bise.base.files import SCHEMA, read_json
 from bise.cli.app import app
 from bise.engine.checkpoints import key_of
 from bise.jobs.keys import KEYS
 from bise.jobs.sources import described_by, trust_run
+from bise.methods.refit.config import RefitConfig
 from bise.runs.folder import Run
 from bise.runs.schema import MIGRATIONS, read
 
 OLD = Path(__file__).parent / "fixtures" / "schema1"
 OWN = ["--model", "own_net:net", "--weights", "net.safetensors", "--data", "table.csv"]
 COLUMNS = ["--target", "y", "--bias", "b", "--split-column", "split"]
+OPTIONS = {3: {ExtractConfig: 44, TrainConfig: 19, RefitConfig: 5}}
+"""{schema: how many options a run of it notes}; a new option is a new line, since runs of the last one lack it."""
 AGAIN = ["extract", *OWN, *COLUMNS, "--steps", "5", "--upsilon", "2", "--seed", "0"]
 
 
@@ -186,6 +191,24 @@ def test_every_schema_has_a_way_to_the_next(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"schema": SCHEMA + 1}))
     with pytest.raises(BadInput, match="newer than"):
         read(tmp_path / "config.json")
+
+
+def test_an_option_more_is_a_schema_more():
+    kinds = (ExtractConfig, TrainConfig, RefitConfig)
+    assert OPTIONS.get(SCHEMA) == {kind: len(fields(kind)) for kind in kinds}
+
+
+@pytest.mark.parametrize("name", ["table", "older", "demo", "begun", "begun_older"])
+def test_an_old_run_is_read_with_every_option_of_today(name):
+    """With one missing it would be a run of another configuration, which is refused."""
+    config = read(OLD / name / "config.json")
+    noted = [(ExtractConfig, config["extract"])]
+    noted += [(TrainConfig, config[job]) for job in ("train", "finetune") if job in config]
+    for part, kind in (("subnetwork", ExtractConfig), ("finetuned", TrainConfig)):
+        if (path := OLD / name / part / "subnetwork.json").exists():
+            noted.append((kind, read(path)["record"]["config"]))
+    for kind, options in noted:
+        assert set(options) == {one.name for one in fields(kind)}
 
 
 def test_an_old_run_goes_on_with_checkpoints_by_the_key_of_then(tmp_path):
