@@ -90,6 +90,7 @@ def works(extra: str, wheel: Path, pip: list[str]) -> bool:
         for command in (
             [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pip, named],
             [python, "-m", "pip", "check"],
+            [python, str(ROOT / "environment" / "fit.py")],  # as make does: torch and torchvision may be of two builds
             [python, "-c", START + PROGRAMS[extra]],
         ):
             done = subprocess.run(command, cwd=folder, env=where, capture_output=True, text=True)

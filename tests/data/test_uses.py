@@ -96,6 +96,8 @@ def test_an_unnamed_column_of_splits_stops(tmp_path):
         BadInput, match=r"passed over, with every row for training; name it with split_column=…, draw splits with h"
     ):  # not a feature, but not split
         table(by_cells, **how, text="person", tokenizer=lambda text: [1])
+    with pytest.raises(BadInput, match="passed over, with every row for training"):  # where others are listed
+        table(by_name, **how, features=["age"])
     assert len(table(by_cells, **how, text="person", tokenizer=lambda text: [1], holdout=(0.1, 0.1)))
     with pytest.raises(BadInput, match="column 'stage' is to be ignored, and is named for a purpose too"):
         table(by_cells, **how, split_column="stage", ignore=["stage"])

@@ -44,6 +44,7 @@ def report(run: str | Path, out: str | Path | None = None, *, progress: Progress
 
 def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
     """Write the page, with its slider and samples where the run's model and data can be had."""
+    _check_there(folder)
     check_writable(folder if out is None else out.parent, "name a file elsewhere with --out")
     check_place(folder / "report.html" if out is None else out, chosen=out is not None)
     lacking = [name for name in EVIDENCE if not (folder / name).exists()]
@@ -61,9 +62,15 @@ def report_job(folder: Path, out: Path | None, *, progress: Progress) -> Path:
 
 def card_job(folder: Path, out: Path | None) -> Path:
     """Write the model card of the last network that the run made."""
+    _check_there(folder)
     check_writable(folder if out is None else out.parent, "name a file elsewhere with --out")
     with sole(folder) if out is None else nullcontext():
         return write_card(folder, out)
+
+
+def _check_there(folder: Path) -> None:
+    if not folder.is_dir():
+        raise BadInput(f"{folder} does not exist; name a run folder that bise wrote")
 
 
 def _gather(folder: Path, progress: Progress) -> None:

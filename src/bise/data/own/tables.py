@@ -181,7 +181,8 @@ def read_table(
     targets = _targets(path, columns, target, classes)
     found = {name: _bias(path, columns, name, known) for name, known in zip(biases, groups, strict=True)}
     if split_column is None and holdout is None:
-        _check_unsplit(path, free, columns, separator, READ if not image and not text and like is None else PASSED_OVER)
+        read = not image and not text and like is None and (features is None or "*" in features)
+        _check_unsplit(path, free, columns, separator, READ if read else PASSED_OVER)
     part = _parts(path, columns, split_column, holdout, seed)
     encoder: Encoder | None = None
     inputs: Callable[[Tensor], Any] = unread
