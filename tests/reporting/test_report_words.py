@@ -8,6 +8,7 @@ import torch
 
 from bise.data.core.cells import Cells
 from bise.data.facts import facts_of
+from bise.measure.standing import HARDLY
 from bise.reporting.assurance import verified, words_used
 from bise.reporting.fairness import fairness
 from bise.reporting.leaning import headline
@@ -58,6 +59,8 @@ def test_the_headline_is_no_stronger_than_the_figures():
     start = two_classes(0.9, 0.3)
     assert "leans on bias: 30\u202f% right where bias misleads it, 90\u202f% where it helps, each target" in said(start)
     assert "no clear lean" in said(two_classes(0.9, 0.89))
+    hardly = said(two_classes(0.55, 0.54) | {"standing": {"state": HARDLY}})
+    assert "is hardly better than guessing, so that it can’t show a lean on bias: 54\u202f% right" in hardly
     better = said(start, two_classes(0.9, 0.6))
     assert "gets 60\u202f% where bias misleads, with 75\u202f% of the units and not one weight changed" in better
     assert "about as well" in said(start, two_classes(0.9, 0.31))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bise.measure.groups import Z95, Estimate, mean_of, proportion, z_apart
+from bise.measure.standing import HARDLY
 from bise.reporting.facts import Facts
 from bise.reporting.matrix import helping
 from bise.reporting.outcome import (
@@ -123,7 +124,10 @@ def headline(facts: Facts) -> str:
         if was.leans:
             first = f"This model {verb} on {bias}: {wrong} right where {facts.misleads} it, {figures}."
         else:
-            first = f"This model shows no clear lean on {bias}: {wrong} right where it might mislead, {figures}."
+            shows = f"shows no clear lean on {bias}"
+            if (before.get("standing") or {}).get("state") == HARDLY:
+                shows = f"is hardly better than guessing, so that it can’t show a lean on {bias}"
+            first = f"This model {shows}: {wrong} right where it might mislead, {figures}."
     return first if after is None else f"{first} {_gain(facts, before, after)}"
 
 
