@@ -50,6 +50,15 @@ def audited(hits, of=(100, 100, 100, 100)):
     return bise.audit(Told(), data_with(hits, of), probe=False)
 
 
+@pytest.mark.parametrize(("hits", "outcome"), [((50, 50, 50, 50), "fails"), ((90, 90, 90, 90), "passes")])
+@pytest.mark.parametrize("gap", ["groups", "conflicting"])
+def test_no_gap_of_a_model_that_guesses_is_small_enough(hits, outcome, gap):
+    """Both models are as good on every group, within the same limit; one of them knows nothing."""
+    (verdict,) = judge(audited(hits), gap={gap: 0.9})
+    assert verdict.outcome == outcome
+    assert ("the model knows nothing" in str(verdict)) == (outcome == "fails")
+
+
 @pytest.mark.parametrize(
     ("limit", "outcome"), [(0.5, "passes"), (0.69, "passes"), (0.8, "undecided"), (0.9, "fails"), (0.95, "fails")]
 )

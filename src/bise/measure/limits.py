@@ -37,10 +37,14 @@ class Verdict:
     """At least 95 %, for the group or pair that is the worst in truth, whichever that is."""
     where: str
     """The group or groups that have the value."""
+    is_void: bool = False
+    """Whether it is a gap of a model that knows nothing: guesses are even, and no such model is fair."""
 
     @property
     def outcome(self) -> str:
         """ "passes" where the whole interval keeps the limit, "fails" where none of it does, else "undecided"."""
+        if self.is_void:
+            return "fails"
         low, high = self.interval
         kept, missed = (high <= self.limit, low > self.limit) if self.is_gap else (low >= self.limit, high < self.limit)
         return "passes" if kept else "fails" if missed else "undecided"
@@ -56,6 +60,7 @@ class Verdict:
             f"{self.figure} {self.outcome}: {100 * self.value:.1f} % [{low:.1f}, {high:.1f}]{about}, and the limit is"
             f" {least} {100 * self.limit:g} %"
         )
+        said += "; the model knows nothing, so that a small gap says nothing" if self.is_void else ""
         return said + ("; more samples would decide it" if self.outcome == "undecided" else "")
 
 
@@ -72,7 +77,8 @@ def judge(
 
     Returns:
         One verdict for each limit. Its `.outcome` is "passes" where the whole 95 % interval keeps the limit, "fails"
-        where none of it does, and "undecided" where the interval spans the limit.
+        where none of it does, and "undecided" where the interval spans the limit. A gap of a model that knows nothing
+        (`audit.standing.ignorant`) always fails.
 
     Raises:
         BadInput: A figure is unknown, or the data have no sample of it; a limit is no share of 1.
@@ -137,7 +143,10 @@ def _gap(audit: Audit, figure: str, limit: float) -> Verdict:
         worst, best = (end(groups, key=lambda name: groups[name].value) for end in (min, max))
         value, where = groups[best].value - groups[worst].value, f"{best} − {worst}"
         interval = _range(answers.estimates(_quantile(ERROR / 2 / max(1, len(groups) * (len(groups) - 1)))), groups)
-    return Verdict(figure=f"gap of {figure}", limit=limit, is_gap=True, value=value, interval=interval, where=where)
+    void = audit.standing is not None and audit.standing.ignorant
+    return Verdict(
+        figure=f"gap of {figure}", limit=limit, is_gap=True, value=value, interval=interval, where=where, is_void=void
+    )
 
 
 def _range(wide: dict[str, Estimate], usual: dict[str, Estimate]) -> tuple[float, float]:
