@@ -221,7 +221,7 @@ def both(warm, words, *, folder, extracted, there):
         if code:
             (line,) = errors.splitlines()
             assert line.startswith("bise: ")
-            assert any(reason in line for reason in REFUSED)
+            assert any(reason in line for reason in REFUSED), line
     assert left(folder) == []
     return content(folder)
 

@@ -80,10 +80,10 @@ class Run:
 
     def _finished(self) -> dict[str, Any] | None:
         """The summary of this very run, or None where there is more to do; any other run is refused."""
-        if not self.path.exists():
-            if self.path.name == "config.json" and not _is_bare(self.folder):
-                raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with out=…")
+        if not self.path.exists() and (self.path.name != "config.json" or _is_bare(self.folder)):
             return None
+        if not self.path.exists():  # asked again: another process may have begun the run in between
+            raise BadInput(f"{self.folder} exists and is no run of bise; choose another folder with out=…")
         earlier = _given(read(self.path))
         if earlier != self.config:
             raise self._refusal(earlier)
